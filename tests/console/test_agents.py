@@ -114,7 +114,7 @@ async def test_a_downstream_that_stops_and_comes_back_turns_the_badge(tmp_path: 
                 await focus(page)
                 await expect(page.get_by_text("degraded", exact=True)).to_be_visible()
                 await expect(page.get_by_text("Unreachable: notes")).to_be_visible()
-                await page.get_by_text("1 downstream, 1 unreachable").click()
+                await page.get_by_text("1 server, 1 unreachable").click()
                 await expect(page.get_by_role("row", name="notes unreachable")).to_be_visible()
                 assert await findings(page) == []
                 await notes.start()

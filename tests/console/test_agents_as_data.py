@@ -145,13 +145,15 @@ async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and
     await field(page, "Instruction").fill("You are poet.\nBe long.")
     await page.get_by_text("Parameters of its calls (1 set)").click()
     await field(page, "temperature").fill("1")
+    await page.get_by_label("Reason of the change").fill("Too short.")
     await save(page)
-    await runs(page, 2)
+    await expect(page.get_by_text("Saved. Version 2 runs.")).to_be_visible()
     await expect(page.get_by_role("region", name="Agent").get_by_text("Writes poems.")).to_be_visible()
     await page.get_by_role("link", name="Versions").click()
     rows = page.get_by_role("table", name="All versions").locator("tbody").get_by_role("row")
     await expect(rows).to_have_count(2)
     await expect(rows.first).to_contain_text("anonymous")
+    await expect(rows.first.get_by_role("cell", name="Too short.")).to_be_visible()
     changed = page.get_by_role("region", name="From version 1 to version 2")
     await expect(changed.get_by_role("row", name="Description Writes. Writes poems.")).to_be_visible()
     await expect(changed.get_by_role("row", name="Parameters temperature: 0.5 temperature: 1")).to_be_visible()
@@ -162,12 +164,31 @@ async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and
     ]  # fmt: skip
     assert await findings(page) == []
     await page.get_by_role("button", name="Restore version 1").click()
+    await page.get_by_role("dialog").get_by_label("Why?").fill("Too long.")
     await page.get_by_role("dialog").get_by_role("button", name="Restore").click()
     await expect(page.get_by_text("Version 1 is restored.")).to_be_visible()
     await expect(rows).to_have_count(3)
+    await expect(rows.first).to_contain_text("Too long.")
     assert (await stored(managed, "poet"))["instruction"] == instruction
     await page.get_by_role("combobox", name="Compare version").select_option("1")
     await expect(page.get_by_role("region", name="From version 1 to version 3")).to_contain_text("Nothing differs.")
+
+
+async def test_the_owner_reads_how_answers_are_rated_and_the_notes_that_are_for_it(
+    managed: Managing, pages: Pages
+) -> None:
+    await managed.make("liked")
+    for note, is_shared in (("Private.", False), ("Lovely.", True)):
+        chat = (await managed.api("POST", "agents/liked/chat", {"message": f"I think: {note}"})).json()
+        given = {"rating": "good", "note": note, "forOwner": is_shared}
+        await managed.api("PUT", f"threads/{chat['threadId']}/turns/1/feedback", given)
+    page = await pages.open(managed.base_url, "#/agents/liked/details")
+    ratings = page.get_by_role("region", name="Ratings")
+    await expect(ratings).to_contain_text("2 good, 0 bad answers, as people rated them.")
+    await ratings.get_by_text("Lovely.").click()
+    await expect(ratings.get_by_role("group", name="Message")).to_have_text("I think: Lovely.")
+    await expect(ratings).not_to_contain_text("Private.")
+    assert await findings(page) == []
 
 
 @pytest.mark.needs("console-tools")
@@ -303,12 +324,12 @@ async def test_an_agent_is_handed_over_and_a_refusal_stands_beside_its_field(gua
     await tab_to(page, page.get_by_role("button", name="Hand over"))
     await page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name="Hand over Given?")
-    key, confirm = dialog.get_by_label("Name of the key"), dialog.get_by_role("button", name="Hand over")
+    key, confirm = dialog.get_by_label("Their id"), dialog.get_by_role("button", name="Hand over")
     await expect(dialog).to_contain_text("ada can no longer change, hand over or delete the agent")
     await confirm.click()
     await expect(key).to_be_focused()
     await expect(key).to_have_attribute("aria-invalid", "true")
-    await key.fill("bbo")
+    await key.fill("key:bbo")
     pages.expected.append("status of 422")
     await page.keyboard.press("Enter")
     await expect(key).to_have_accessible_description(re.compile("no key 'bbo' in gateway.auth.tokens"))
@@ -316,14 +337,11 @@ async def test_an_agent_is_handed_over_and_a_refusal_stands_beside_its_field(gua
     await page.set_viewport_size(PHONE)
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    await dialog.get_by_role("radio", name="A person who signs in").check()
-    await dialog.get_by_label("Issuer").fill("https://login.example.com with a space")
-    await dialog.get_by_label("Subject").fill("ann")
+    await key.fill("token:https://login.example.com")
     await confirm.click()
-    await expect(dialog.get_by_label("Issuer")).to_have_accessible_description(re.compile("must be"))
+    await expect(key).to_have_accessible_description(re.compile("must be"))
     assert (await stored(guarded, "given", "ada"))["version"] == 1
-    await dialog.get_by_role("radio", name="The holder of a key").check()
-    await key.fill("eve")
+    await key.fill("key:eve")
     await expect(dialog).to_contain_text("The owner changes from ada to eve.")
     pages.expected.append("status of 404")  # ada does not see it any more
     await confirm.click()
@@ -338,10 +356,10 @@ async def test_who_hands_over_an_agent_of_another_stays_with_it(guarded: Managin
     page = await signed_in(pages, guarded, "ops", "#/agents/orphan/details")
     await page.get_by_role("button", name="Hand over").click()
     dialog = page.get_by_role("dialog", name="Hand over Orphan?")
-    await dialog.get_by_role("radio", name="Callers without a token").check()
-    await expect(dialog).to_contain_text("The owner changes from ada to all callers without a token.")
-    await dialog.get_by_role("radio", name="The holder of a key").check()
-    await dialog.get_by_label("Name of the key").fill("ops")
+    owner = dialog.get_by_label("New owner")
+    await owner.select_option("all callers without a key")
+    await expect(dialog).to_contain_text("The owner changes from ada to all callers without a key.")
+    await owner.select_option("ops (key)")  # who has opened this page
     await dialog.get_by_role("button", name="Hand over").click()
     await expect(dialog).to_have_count(0)
     await expect(page.get_by_role("region", name="Definition").get_by_text("ops", exact=True)).to_be_visible()
@@ -354,7 +372,7 @@ async def test_a_right_that_ended_meanwhile_refuses_to_hand_over(guarded: Managi
     page = await signed_in(pages, guarded, "ada", "#/agents/taken/details")
     await page.get_by_role("button", name="Hand over").click()
     dialog = page.get_by_role("dialog", name="Hand over Taken?")
-    await dialog.get_by_label("Name of the key").fill("bob")
+    await dialog.get_by_label("Their id").fill("key:bob")
     pages.expected += ["status of 403", "status of 404"]
     await guarded.change("taken", who="ops", owner="key:eve")
     await dialog.get_by_role("button", name="Hand over").click()

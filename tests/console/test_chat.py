@@ -204,7 +204,7 @@ async def test_a_tool_runs_after_its_approval(talk: Talking, pages: Pages) -> No
     await expect(wipe).to_contain_text("completed")
     line = page.get_by_text("You allowed asking/wipe once.")
     await expect(line).to_be_visible()
-    assert await wipe.evaluate("tool => tool.previousElementSibling.textContent") == "You allowed asking/wipe once."
+    assert await wipe.evaluate("tool => tool.firstElementChild.textContent") == "You allowed asking/wipe once."
     await page.get_by_role("button", name="Inspect").click()
     await expect(page.get_by_role("dialog").get_by_text("You allowed asking/wipe once.", exact=True)).to_be_visible()
     await page.keyboard.press("Escape")

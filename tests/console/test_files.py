@@ -135,10 +135,11 @@ def test_the_page_requests_the_modules_of_its_first_view_at_once() -> None:
     assert sorted([*preloaded, "app.js"]) == sorted(modules_of("app.js"))
     script = (STATIC / "app.js").read_text()
     of_chat = re.findall(r"const OF_CHAT = \[([^\]]*)\]", script)[0]
-    script = script.replace("...OF_CHAT", of_chat)
-    views = re.findall(r"files: \[([^\]]*)\],\s*load: async \(\) => \(await import\('\./([^']+)'", script)
+    script = script.replace("...OF_CHAT", of_chat).replace("Chat: OF_CHAT", f"Chat: [{of_chat}]")
+    views = re.findall(r"(\w+): \[([^\]]*)\]", script.partition("const LATER = {")[2].partition("\n};")[0])
     assert len(views) == 12
-    for files, module in views:
+    for view, files in views:
+        module = f"views/{re.sub('(?<=.)([A-Z])', r'_\1', view).lower()}.js"
         listed = {f"{name}.js" for name in re.findall("'([^']+)'", files)}
         assert listed == modules_of(module) - modules_of("app.js") - {module}, module
 

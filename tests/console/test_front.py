@@ -235,7 +235,8 @@ async def test_without_agents_there_is_no_box(tmp_path: Path, pages: Pages) -> N
     auth = {"tokens": [{"name": "idle", "sha256": hash_of("idle"), "grants": []}], "registry": "filtered"}
     async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": auth})) as served:
         page = await pages.open(served.base_url)
-        await expect(page.get_by_text("The agents of this gateway are shown once it knows who you are. Use a key.")).to_be_visible()
+        unknown = "The agents of this gateway are shown once it knows who you are. Use a key."
+        await expect(page.get_by_text(unknown)).to_be_visible()
         await expect(box(page)).to_have_count(0)
         assert await findings(page) == []
         await page.close()

@@ -99,7 +99,7 @@ async def test_a_failed_reload_is_shown(served: Running, pages: Pages) -> None:
 
 async def test_the_graph_leads_from_agents_to_their_peers(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/gateway")
-    graph = page.get_by_role("region", name="Agents and downstreams")
+    graph = page.get_by_role("region", name="Agents and servers")
     await expect(graph.get_by_text("Lead calls Echo (not used in the last hour).")).to_be_attached()
     assert await graph.get_by_role("group", name="Graph").locator("path").count() == 1
     await graph.get_by_role("link", name="Lead ok").focus()
@@ -122,7 +122,7 @@ async def test_the_graph_shows_which_downstreams_worked_in_the_last_hour(tmp_pat
                 ]
                 assert [one.json()["isError"] for one in runs] == [True, False, True]
             page = await pages.open(served.base_url, "#/gateway", narrow=True)
-            graph = page.get_by_role("region", name="Agents and downstreams")
+            graph = page.get_by_role("region", name="Agents and servers")
             await expect(graph.get_by_text("Good calls notes (worked in the last hour).")).to_be_attached()
             await expect(graph.get_by_text("Bad calls notes (failed in the last hour).")).to_be_attached()
             await expect(graph.get_by_text("Idle calls notes (not used in the last hour).")).to_be_attached()

@@ -319,7 +319,7 @@ async def test_programs_that_sign_in_themselves_are_connected_without_a_token(
     cards = page.get_by_role("listitem")
     await expect(cards.filter(has_text="It opens a page on which you sign in.")).to_have_count(4)
     await expect(cards.filter(has_text="claude mcp add")).not_to_contain_text("Bearer")
-    await expect(cards.filter(has_text="curl '")).to_contain_text("Replace TOKEN by a key: ask whoever runs this gateway")
+    await expect(cards.filter(has_text="curl '")).to_contain_text("Replace TOKEN by a key: ask whoever runs")
     await page.get_by_role("banner").get_by_role("button", name="Signed in as alice").click()
     await expect(page.get_by_role("dialog")).to_contain_text(f"token:{provider.issuer} sub alice")
     await page.close()
@@ -336,7 +336,7 @@ async def test_programs_that_sign_in_themselves_are_connected_without_a_token(
         ({"id_token_claims": {"exp": 1}}, "its claim exp is wrong."),
         ({"iss": "https://evil.example"}, "The answer is that of another issuer: “https://evil.example” and not “"),
         ({"iss": ""}, "The answer does not name its issuer."),
-        ({"access_token_claims": {"aud": "https://other.example"}}, "The gateway does not accept this key or sign-in: "),
+        ({"access_token_claims": {"aud": "https://other.example"}}, "does not accept this key or sign-in: "),
     ],
 )
 async def test_a_wrong_answer_signs_nobody_in(

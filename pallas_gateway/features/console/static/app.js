@@ -30,70 +30,32 @@ const OF_CHAT = [
 ];
 
 /**
- * The other views are loaded when they are opened, each with all its files at once: names that are not listed here would be
- * requested one after the other.
- * @type {Record<string, {files: string[], load: () => Promise<any>}>}
+ * The other views, with the files that each needs besides its own in `views/`: they are loaded when it is opened, all at once. Names that are
+ * not listed here would be requested one after the other.
+ * @type {Record<string, string[]>}
  */
 const LATER = {
-  Chat: {
-    files: [...OF_CHAT],
-    load: async () => (await import('./views/chat.js')).Chat,
-  },
-  Compare: {
-    files: [...OF_CHAT, 'comparison', 'usage', 'views/chat'],
-    load: async () => (await import('./views/compare.js')).Compare,
-  },
-  Calls: {
-    files: [
-      'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines',
-      'markdown', 'outcome', 'polling', 'shown_call', 'text', 'waterfall', 'views/activity', 'views/copy', 'views/text',
-      'views/waterfall',
-    ],
-    load: async () => (await import('./views/calls.js')).Calls,
-  },
-  Connect: {
-    files: ['clients', 'views/copy'],
-    load: async () => (await import('./views/connect.js')).Connect,
-  },
-  AgentForm: {
-    files: [
-      'definition', 'definitions', 'forms', 'gateway_api', 'inlines', 'line_diff', 'markdown', 'parameters', 'text',
-      'views/agent_fields', 'views/copy', 'views/difference', 'views/fields', 'views/text',
-    ],
-    load: async () => (await import('./views/agent_form.js')).AgentForm,
-  },
-  Versions: {
-    files: ['definition', 'definitions', 'dialog', 'forms', 'gateway_api', 'line_diff', 'text', 'views/difference'],
-    load: async () => (await import('./views/versions.js')).Versions,
-  },
-  Details: {
-    files: [
-      'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines',
-      'markdown', 'outcome', 'shown_call', 'text', 'views/activity', 'views/copy', 'views/fields', 'views/hand_over',
-      'views/question', 'views/run_tool', 'views/text',
-    ],
-    load: async () => (await import('./views/details.js')).Details,
-  },
-  Front: {
-    files: ['ask', 'asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'polling', 'text'],
-    load: async () => (await import('./views/front.js')).Front,
-  },
-  Gateway: {
-    files: ['asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'text', 'views/graph'],
-    load: async () => (await import('./views/gateway.js')).Gateway,
-  },
-  Usage: {
-    files: ['gateway_api', 'polling', 'text', 'usage'],
-    load: async () => (await import('./views/usage.js')).Usage,
-  },
-  SignIn: {
-    files: ['dialog', 'sign_in', 'text'],
-    load: async () => (await import('./views/sign_in.js')).SignIn,
-  },
-  TokenDialog: {
-    files: ['dialog', 'text', 'views/copy'],
-    load: async () => (await import('./views/token.js')).TokenDialog,
-  },
+  Chat: OF_CHAT,
+  Compare: [...OF_CHAT, 'comparison', 'usage', 'views/chat'],
+  Calls: [
+    'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling',
+    'shown_call', 'text', 'waterfall', 'views/activity', 'views/copy', 'views/text', 'views/waterfall',
+  ],
+  Connect: ['clients', 'views/copy'],
+  AgentForm: [
+    'definition', 'definitions', 'forms', 'gateway_api', 'inlines', 'line_diff', 'markdown', 'parameters', 'text', 'views/agent_fields',
+    'views/copy', 'views/difference', 'views/fields', 'views/text',
+  ],
+  Versions: ['definition', 'definitions', 'dialog', 'forms', 'gateway_api', 'line_diff', 'text', 'views/difference'],
+  Details: [
+    'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome',
+    'shown_call', 'text', 'views/activity', 'views/copy', 'views/fields', 'views/hand_over', 'views/question', 'views/run_tool', 'views/text',
+  ],
+  Front: ['ask', 'asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'polling', 'text'],
+  Gateway: ['asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'text', 'views/graph'],
+  Usage: ['gateway_api', 'polling', 'text', 'usage'],
+  SignIn: ['dialog', 'sign_in', 'text'],
+  Token: ['dialog', 'text', 'views/copy'],
 };
 /** @type {Record<string, string>} views of one agent, by the parts of their paths */
 const PARTS = { details: 'Details', edit: 'AgentForm', versions: 'Versions' };
@@ -111,9 +73,10 @@ async function load(name) {
   if (name in loaded.peek()) return;
   loaded.value = { ...loaded.peek(), [name]: null };
   try {
-    for (const file of LATER[name].files) addLink('modulepreload', `${file}.js`);
-    const [view] = await Promise.all([LATER[name].load(), style()]);
-    loaded.value = { ...loaded.peek(), [name]: view };
+    for (const file of LATER[name]) addLink('modulepreload', `${file}.js`);
+    const file = name.replace(/(?<=.)[A-Z]/g, '_$&').toLowerCase(); // `AgentForm` is in agent_form.js
+    const [view] = await Promise.all([import(`./views/${file}.js`), style()]);
+    loaded.value = { ...loaded.peek(), [name]: view[name] };
   } catch {
     loaded.value = { ...loaded.peek(), [name]: Unloaded };
   }
@@ -263,7 +226,7 @@ function App() {
     ${isLost.value && html`<${Connection} />`}
     ${signedIn.value && html`<${SignInNotice} person=${signedIn.value} />`}
     <main id="main" ref=${main} tabindex="-1"><${View} /></main>
-    ${isAskingForToken.value && html`<${Later} name="TokenDialog" of=${{ onClose: () => (isAskingForToken.value = false) }} />`}
+    ${isAskingForToken.value && html`<${Later} name="Token" of=${{ onClose: () => (isAskingForToken.value = false) }} />`}
     ${signInShown.value && html`<${Later} name="SignIn" of=${{ ...signInShown.value, onClose: () => (signInShown.value = null) }} />`}
   `;
 }

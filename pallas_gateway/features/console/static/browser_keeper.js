@@ -114,7 +114,7 @@ export class BrowserKeeper {
   /**
    * @param {Conversation} conversation
    * @param {Turn} turn
-   * @param {{rating: 'good' | 'bad', note: string} | null} feedback
+   * @param {import('./conversations.js').Given | null} feedback
    */
   async rate(conversation, turn, feedback) {
     const before = turn.feedback;

@@ -13,7 +13,8 @@ import { cut } from './text.js';
  * @typedef {{id: string, message: string, images: Image[], params: Record<string, any>, began: number, state: TurnState,
  *   error: string, result: any, events: Event[], leftOut: number, number?: number, replaces?: number | string, isTimeless?: boolean, model?: string | null,
  *   feedback?: Feedback}} Turn `number` in a thread of the gateway; `replaces`: the first turn with its message, by number or else id; `isTimeless`: the times of its events are not known
- * @typedef {{rating: 'good' | 'bad', note: string, ratedAt: string}} Feedback what the reader thinks of the answer
+ * @typedef {{rating: 'good' | 'bad', note: string, forOwner?: boolean}} Given what the reader thinks of the answer; `forOwner`: the owner of the agent may read it
+ * @typedef {Given & {ratedAt: string}} Feedback
  * @typedef {{id: string, agent: string, title: string, created: number, changed: number, turns: Turn[],
  *   isOnGateway?: boolean, threadId?: string}} Conversation `threadId`: of the gateway's, once the gateway has it
  */

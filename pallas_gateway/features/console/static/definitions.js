@@ -9,7 +9,7 @@ const PAUSE_MS = 300;
 
 /**
  * @typedef {import('./definition.js').MayUse} MayUse
- * @typedef {{version: number, editor: string, updatedAt: string}} Version
+ * @typedef {{version: number, editor: string, updatedAt: string, why?: string}} Version
  * @typedef {{document: any, etag: string}} Stored
  * @typedef {Stored & {written: any}} Written `written`: the document of its latest version, which has no defaults
  */
@@ -62,15 +62,16 @@ export async function createAgent(definition, token, isCheck) {
  * @param {string} etag
  * @param {string} token
  * @param {boolean} isCheck
+ * @param {string} [why] the reason, for the list of versions
  */
-export async function replaceAgent(name, definition, etag, token, isCheck) {
-  return storedIn(await request(`${pathOf(name)}?${howOf(isCheck)}`, { method: 'PUT', token, body: definition, match: etag }));
+export async function replaceAgent(name, definition, etag, token, isCheck, why = '') {
+  return storedIn(await request(`${pathOf(name)}?${howOf(isCheck)}${reasonOf(why)}`, { method: 'PUT', token, body: definition, match: etag }));
 }
 
 /**
  * Hand an agent over to another owner.
  * @param {string} name
- * @param {string | {issuer: string, subject: string}} owner `key:NAME`, `anonymous`, or of tokens
+ * @param {string} owner its id
  * @param {string} etag
  * @param {string} token
  */
@@ -86,6 +87,26 @@ export async function giveAgent(name, owner, etag, token) {
  */
 export async function deleteAgent(name, etag, token, withThreads) {
   await request(`${pathOf(name)}?${howOf(false)}${withThreads ? '&threads=delete' : ''}`, { method: 'DELETE', token, match: etag });
+}
+
+/**
+ * Return the callers to which an agent may be handed over.
+ * @param {string} name
+ * @param {string} token
+ * @returns {Promise<{id: string, name: string, kind: string}[]>}
+ */
+export async function readPossibleOwners(name, token) {
+  return (await jsonOf(await request(`${pathOf(name)}/possible-owners`, { token }))).callers;
+}
+
+/**
+ * Return how callers have rated an agent.
+ * @param {string} name
+ * @param {string} token
+ * @returns {Promise<{good: number, bad: number, notes: {rating: string, note: string, ratedAt: string, question: string, answer: string}[]}>}
+ */
+export async function readRatings(name, token) {
+  return jsonOf(await request(`${pathOf(name)}/ratings`, { token }));
 }
 
 /**
@@ -114,9 +135,10 @@ export async function readVersion(name, version, token) {
  * @param {number} version
  * @param {string} etag
  * @param {string} token
+ * @param {string} why the reason, for the list of versions
  */
-export async function restoreVersion(name, version, etag, token) {
-  return storedIn(await request(`${pathOf(name)}/versions/${version}/restore?${howOf(false)}`, { method: 'POST', token, body: {}, match: etag }));
+export async function restoreVersion(name, version, etag, token, why) {
+  return storedIn(await request(`${pathOf(name)}/versions/${version}/restore?${howOf(false)}${reasonOf(why)}`, { method: 'POST', token, body: {}, match: etag }));
 }
 
 /**
@@ -135,6 +157,11 @@ export async function untilListed(name, isListed) {
 /** @param {boolean} isCheck */
 function howOf(isCheck) {
   return isCheck ? 'dry_run=true' : 'wait=true';
+}
+
+/** @param {string} why */
+function reasonOf(why) {
+  return why.trim() ? `&why=${encodeURIComponent(why.trim())}` : '';
 }
 
 /** @param {string} name */

@@ -132,7 +132,7 @@ export class GatewayKeeper {
   /**
    * @param {Conversation} conversation
    * @param {Turn} turn
-   * @param {{rating: 'good' | 'bad', note: string} | null} feedback
+   * @param {import('./conversations.js').Given | null} feedback
    */
   async rate(conversation, turn, feedback) {
     turn.feedback = await rateTurn(String(conversation.threadId), Number(turn.number), feedback, this._token());

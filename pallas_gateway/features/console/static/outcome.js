@@ -11,6 +11,19 @@
 /** @type {Record<string, string>} reasons by which the gateway ends a call between two LLM turns */
 const USED_UP = { budget: 'the call has used what one call of this agent may use', limited: 'a limit of tokens a day is reached' };
 
+/** @type {Record<string, string>} reasons for the end of a call, or of an LLM turn, for people */
+const STOPS = {
+  endTurn: 'complete', toolUse: 'calls tools', maxTokens: 'the model’s longest answer', budget: 'used up what one call may use', limited: 'a limit is reached', cancelled: 'stopped',
+};
+
+/**
+ * Return a stop reason in words.
+ * @param {unknown} reason
+ */
+export function stopOf(reason) {
+  return typeof reason === 'string' ? (STOPS[reason] ?? reason) : '';
+}
+
 // The sentence that the gateway adds to an answer that it had to end.
 const STOPPED = '[Stopped: ';
 

@@ -409,7 +409,7 @@ export class Session {
   /**
    * Rate an answer of the open conversation; null takes the rating away.
    * @param {import('./conversations.js').Turn} turn
-   * @param {{rating: 'good' | 'bad', note: string} | null} feedback
+   * @param {import('./conversations.js').Given | null} feedback
    * @throws {Error} if it cannot be stored
    */
   async rate(turn, feedback) {

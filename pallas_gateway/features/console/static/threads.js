@@ -88,7 +88,7 @@ export async function renameThread(id, title, token) {
  * Rate the answer of a turn; null takes the rating away.
  * @param {string} id
  * @param {number} turn
- * @param {{rating: 'good' | 'bad', note: string} | null} feedback
+ * @param {import('./conversations.js').Given | null} feedback
  * @param {string} token
  * @returns {Promise<import('./conversations.js').Feedback | undefined>} as it is stored
  */

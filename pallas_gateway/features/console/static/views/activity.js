@@ -6,6 +6,7 @@
 import { html, useEffect, useSignal } from '../html.js';
 import { nameOf } from '../calls.js';
 import { Mark, hueOf } from '../marks.js';
+import { stopOf } from '../outcome.js';
 import { versionOf } from '../shown_call.js';
 import { cut, duration, harmless, shown } from '../text.js';
 import { Copy } from './copy.js';
@@ -69,14 +70,14 @@ export function Entries({ place, whole = true }) {
 /** @param {{turn: Turn}} props */
 function TurnCard({ turn }) {
   void versionOf(turn).value;
-  const took = turn.ended === null ? '' : duration((turn.ended - turn.began) / 1000);
+  const took = turn.ended === null || turn.ended === turn.began ? '' : duration((turn.ended - turn.began) / 1000); // times of stored turns are not known
   return html`
     <div class=${`turn-card ${hueOf(turn.agent)}`} aria-busy=${turn.live}>
       <p class="turn-head">
         <span class="speaker"><${Mark} name=${turn.agent} />${harmless(turn.agent)}</span>
         ${turn.iteration > 0 && html`<span>turn ${turn.iteration}</span>`}
         ${turn.note && html`<span>${harmless(turn.note)}</span>`}
-        ${turn.stopReason && turn.stopReason !== 'endTurn' && turn.stopReason !== 'toolUse' && html`<span>${harmless(turn.stopReason)}</span>`}
+        ${turn.stopReason && turn.stopReason !== 'endTurn' && turn.stopReason !== 'toolUse' && html`<span>${harmless(stopOf(turn.stopReason))}</span>`}
         <span>${took}</span>
       </p>
       ${turn.text && html`<${Markdown} text=${turn.text} />`}
@@ -95,8 +96,8 @@ export function ToolCard({ tool, open = false }) {
   const args = shown(tool.args);
   const waits = tool.isAsking && tool.state === 'running';
   return html`
-    ${tool.approval && html`<p class="answered">${harmless(tool.approval)}</p>`}
     <div class="tool" role="group" aria-label=${name}>
+      ${tool.approval && html`<p class="answered">${harmless(tool.approval)}</p>`}
       <p class="tool-head">
         <code>${name}</code>
         <span class=${`badge ${waits ? 'degraded' : STATES[tool.state]}`}>${waits ? 'waiting for you' : WORDS[tool.state]}</span>

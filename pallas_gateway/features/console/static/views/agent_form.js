@@ -15,6 +15,7 @@ import { Markdown } from './text.js';
 
 const NOT_FOR_DEFINITIONS = ['extra', 'model', 'system_override'];
 const PARAMETERS = Object.fromEntries(Object.entries(SCHEMAS).filter(([name]) => !NOT_FOR_DEFINITIONS.includes(name)));
+const LONGEST_REASON = 500;
 const NOTHING_WRONG = 'The gateway has checked this definition and found nothing wrong.';
 
 /**
@@ -100,6 +101,7 @@ function Form({ draft, name, onDone, onCancel }) {
   const wrong = useSignal(/** @type {string[] | null} */ (null)); // problems that belong to no field; null if there is no problem
   const element = useRef(/** @type {HTMLFormElement | null} */ (null));
   const isSaved = useRef(false);
+  const why = useSignal('');
   useEffect(() => {
     const ask = (/** @type {Event} */ event) => isChanged(draft) && !isSaved.current && event.preventDefault();
     window.addEventListener('beforeunload', ask);
@@ -126,7 +128,7 @@ function Form({ draft, name, onDone, onCancel }) {
     if (problems.length) return show(problems, definition);
     busy.value = isCheck ? 'check' : 'save';
     try {
-      await (name ? replaceAgent(name, definition, draft.etag, token.value, isCheck) : createAgent({ name: own, ...definition }, token.value, isCheck));
+      await (name ? replaceAgent(name, definition, draft.etag, token.value, isCheck, why.value) : createAgent({ name: own, ...definition }, token.value, isCheck));
       if (isCheck) said.value = { text: NOTHING_WRONG, isError: false };
       else await saved(own);
     } catch (error) {
@@ -192,6 +194,7 @@ function Form({ draft, name, onDone, onCancel }) {
         <${Examples} form=${form} />
       </section>
       <div class="form-actions actions">
+        ${name && html`<input aria-label="Reason of the change" placeholder="Why? (optional)" maxlength=${LONGEST_REASON} value=${why.value} onInput=${(/** @type {any} */ event) => (why.value = event.target.value)} />`}
         <button type="submit" class="primary" disabled=${busy.value !== ''}>${busy.value === 'save' ? 'Saving…' : 'Save'}</button>
         <button type="button" disabled=${busy.value !== ''} onClick=${() => send(true)}>${busy.value === 'check' ? 'Checking…' : 'Check'}</button>
         <button type="button" class="quiet" onClick=${onCancel}>Cancel</button>

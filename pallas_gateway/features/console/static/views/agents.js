@@ -41,7 +41,7 @@ export function Agents({ front, onDrawn }) {
       <h1>Agents</h1>
       <span class="round" role="status">${roundText()}</span>
       <button class="quiet" onClick=${refresh} disabled=${checking.value}>Check now</button>
-      ${mayCreate.value && html`<a class="button" href=${address('new-agent')}>New agent</a>`}
+      ${mayCreate.value && html`<a class="button primary" href=${address('new-agent')}>New agent</a>`}
       <input
         type="search"
         aria-label="Search agents"
@@ -152,19 +152,18 @@ export function Facts({ agent, known }) {
 function Downstreams({ rows }) {
   if (rows.length === 0) return null;
   const down = rows.filter((row) => row.status !== 'ok' && row.status !== 'unknown').length;
-  const summary = `${rows.length} downstream${rows.length === 1 ? '' : 's'}${down ? `, ${down} unreachable` : ''}`;
+  const summary = `${rows.length} server${rows.length === 1 ? '' : 's'}${down ? `, ${down} unreachable` : ''}`;
   return html`<details><summary>${summary}</summary><${DownstreamTable} rows=${rows} /></details>`;
 }
 
 /** @param {{rows: any[]}} props */
 export function DownstreamTable({ rows }) {
   return html`
-    <div class="scroll" tabindex="0" role="group" aria-label="Downstreams">
+    <div class="scroll" tabindex="0" role="group" aria-label="Servers">
       <table>
         <thead>
           <tr>
-            <th scope="col">Server</th><th scope="col">State</th><th scope="col">Protocol</th>
-            <th scope="col">Latency</th><th scope="col">Since</th>
+            <th scope="col">Server</th><th scope="col">State</th><th scope="col">Answers in</th><th scope="col">Since</th>
           </tr>
         </thead>
         <tbody>${rows.map((row) => html`<${Downstream} key=${row.name} row=${row} />`)}</tbody>
@@ -182,7 +181,6 @@ function Downstream({ row }) {
         <span class=${`badge ${['ok', 'unknown'].includes(row.status) ? row.status : 'error'}`}>${row.status}</span>
         ${row.error && html`<br /><small>${row.error}</small>`}
       </td>
-      <td>${row.protocol ?? ''}</td>
       <td>${typeof row.seconds === 'number' ? `${Math.round(row.seconds * 1000)} ms` : ''}</td>
       <td>${row.since ? new Date(row.since).toLocaleTimeString() : ''}</td>
     </tr>

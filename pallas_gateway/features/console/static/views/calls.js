@@ -4,6 +4,7 @@ import { endCall, endedCalls, nested, runningCalls, stateOf, treeOf } from '../c
 import { Dialog } from '../dialog.js';
 import { html, useEffect, useMemo, useSignal } from '../html.js';
 import { Mark, hueOf } from '../marks.js';
+import { stopOf } from '../outcome.js';
 import { poll, sentence } from '../polling.js';
 import { caller, isLost, token } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
@@ -144,7 +145,7 @@ function Ended({ calls, inspected }) {
                 <${AgentCell} call=${call} depth=${depth} />
                 <td>${nameOf(call.caller)}</td>
                 <td>${APIS[call.api] ?? nameOf(call.api)}</td>
-                <td><span class=${`badge ${call.outcome === 'ok' ? 'ok' : 'error'}`}>${nameOf(call.outcome)}</span>${call.stopReason !== 'endTurn' && html` ${nameOf(call.stopReason)}`}</td>
+                <td><span class=${`badge ${call.outcome === 'ok' ? 'ok' : 'error'}`}>${nameOf(call.outcome)}</span>${call.stopReason !== 'endTurn' && html` ${nameOf(stopOf(call.stopReason))}`}</td>
                 <td>${new Date(call.endedAt).toLocaleTimeString()}</td>
                 <td class="number">${duration(call.seconds)}</td>
                 <td class="number">${call.tokens.toLocaleString()}</td>
@@ -191,7 +192,7 @@ function EndedCall({ call, calls, onClose }) {
     Began: new Date(call.startedAt).toLocaleString(),
     'Call id': call.id,
     Outcome: call.outcome,
-    'Stop reason': call.stopReason,
+    'Stop reason': stopOf(call.stopReason),
     Duration: duration(call.seconds),
     Tokens: call.tokens.toLocaleString(),
   };

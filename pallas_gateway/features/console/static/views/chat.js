@@ -22,8 +22,9 @@ const NEAR_END_PIXELS = 48;
 const BLOCKED_SECONDS = 3;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const LONGEST_RULE = 100;
+const LONGEST_USES = 300;
 const RECENT = 10; // turns whose stored steps are shown at once
-const UNKNOWN = { mayRun: true, examples: /** @type {string[]} */ ([]), maxBodyBytes: 33_554_432 };
+const UNKNOWN = { mayRun: true, examples: /** @type {string[]} */ ([]), uses: '', maxBodyBytes: 33_554_432 };
 const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it. This one stays as it is.';
 const MISSING = 'The conversation of this link is not here: it was deleted, is kept in another browser, or belongs to another caller.';
 export const LOST = 'The gateway cannot be reached.';
@@ -93,7 +94,7 @@ export function Chat({ agent, wanted }) {
           <${ConversationActions} session=${session} />
         </header>
         <${HealthNotice} agent=${agent} blocked=${blocked} />
-        <${Log} key=${conversation.id} empty=${calls.length === 0} missing=${session.missing.value !== ''} reading=${session.isReading.value} agent=${agent} examples=${details.examples} found=${spot && session.found.value}
+        <${Log} key=${conversation.id} empty=${calls.length === 0} missing=${session.missing.value !== ''} reading=${session.isReading.value} agent=${agent} examples=${details.examples} uses=${details.uses} found=${spot && session.found.value}
           onExample=${(/** @type {string} */ message) => (draft.value = { ...draft.value, message })}>
           ${places.map(
             (place) => html`
@@ -172,7 +173,7 @@ export function useLimit(session) {
 /**
  * Return whether the caller may run the agent, true if the gateway does not say, and messages that people may send it.
  * @param {import('../state.js').Agent} agent
- * @returns {{mayRun: boolean, examples: string[], maxBodyBytes: number}} `maxBodyBytes`: of a request
+ * @returns {{mayRun: boolean, examples: string[], uses: string, maxBodyBytes: number}} `uses`: the servers and agents that it calls; `maxBodyBytes`: of a request
  */
 export function useDetails(agent) {
   const details = useSignal(UNKNOWN);
@@ -196,7 +197,9 @@ async function detailsOf(agent) {
     const details = await getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token: tokenFor(agent) });
     const examples = Array.isArray(details?.examples) ? details.examples.map(String) : [];
     const maxBodyBytes = Number.isInteger(details?.max_body_bytes) ? details.max_body_bytes : UNKNOWN.maxBodyBytes;
-    return { mayRun: details?.may_run !== false, examples, maxBodyBytes };
+    const servers = Array.isArray(details?.servers) ? details.servers : [];
+    const uses = servers.map((/** @type {any} */ { name, tools }) => `${name}${Array.isArray(tools) ? ` (${tools.map((tool) => tool.name).join(', ')})` : ''}`).join('; ');
+    return { mayRun: details?.may_run !== false, examples, uses: cut(uses, LONGEST_USES), maxBodyBytes };
   } catch (error) {
     return { ...UNKNOWN, mayRun: !(error instanceof McpError && [401, 403].includes(error.status)) }; // otherwise the call says why
   }
@@ -205,10 +208,10 @@ async function detailsOf(agent) {
 /**
  * The turns in a region that scrolls: it follows the end for as long as the reader is there. It begins at the turn that a search
  * has found, whose text it marks.
- * @param {{empty: boolean, missing?: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], onExample: (message: string) => void,
+ * @param {{empty: boolean, missing?: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], uses?: string, onExample: (message: string) => void,
  *   found?: {text: string, wasShown?: boolean} | null, children?: any}} props
  */
-export function Log({ empty, missing = false, reading, agent, examples, onExample, found = null, children }) {
+export function Log({ empty, missing = false, reading, agent, examples, uses = '', onExample, found = null, children }) {
   const region = useRef(/** @type {HTMLElement | null} */ (null));
   const content = useRef(/** @type {HTMLElement | null} */ (null));
   const follows = useRef(true);
@@ -241,6 +244,8 @@ export function Log({ empty, missing = false, reading, agent, examples, onExampl
       <div class="log-content" ref=${content}>
         ${empty && missing && html`<p class="notice error" role="alert">${MISSING}</p>`}
         ${reading && html`<p class="empty" role="status">Reading the conversation…</p>`}
+        ${empty && !reading && agent.description !== agent.title && html`<p>${harmless(agent.description)}</p>`}
+        ${empty && !reading && uses && html`<p class="hint">It can use ${harmless(uses)}.</p>`}
         ${empty && !reading && html`<p class="empty">Write a message to ${agent.title}. It reads this conversation, and nothing of the others.</p>`}
         ${empty && !reading && examples.length > 0 && html`<${Examples} examples=${examples} onChoose=${onExample} />`}
         ${children}

@@ -1,13 +1,13 @@
 /** One agent: its state, its instruction, its downstreams with their tools, and its own tools as clients see them. */
 
-import { deleteAgent, readAgent, untilListed } from '../definitions.js';
+import { deleteAgent, readAgent, readRatings, untilListed } from '../definitions.js';
 import { Dialog } from '../dialog.js';
 import { html, useEffect, useSignal } from '../html.js';
 import { Mark } from '../marks.js';
 import { McpError, getJson, isUnreachable, request } from '../mcp.js';
 import { address } from '../route.js';
 import { caller, checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, token, tokenFor } from '../state.js';
-import { harmless, shown } from '../text.js';
+import { cut, harmless, shown } from '../text.js';
 import { Badge, DownstreamTable, Facts } from './agents.js';
 import { Copy } from './copy.js';
 import { HandOver } from './hand_over.js';
@@ -19,6 +19,8 @@ const AGAIN_MS = 5000; // once a reason is known, or the version has not run for
 const SOON_ATTEMPTS = 10;
 const AGAIN_SECONDS = 3;
 const NO_GRANT = 'It is shown to callers with the grant view:instructions.';
+const LONGEST_NOTE = 120;
+const JUST_NOW_MS = 60_000;
 const LATER = 'Known when the agent has started.';
 
 /** @param {{agent: import('../state.js').Agent}} props */
@@ -34,8 +36,8 @@ export function Details({ agent }) {
     <div class="heading">
       <${Mark} agent=${agent} large />
       <h1>${agent.title} <${Badge} id=${agent.id} /></h1>
+      <a class="button primary" href=${address('agents', agent.id)}>Chat</a>
       ${inside.value?.may_edit && html`<a class="button" href=${address('agents', agent.id, 'edit')}>Edit</a>`}
-      <a class="button" href=${address('agents', agent.id)}>Chat</a>
     </div>
     <div class="sections">
       <section class="card" aria-label="Agent">
@@ -47,6 +49,7 @@ export function Details({ agent }) {
           <${Copy} text=${agent.publicUrl} what="the MCP URL" small=${false} />
         </div>
       </section>
+      ${inside.value?.may_edit && html`<${Ratings} agent=${agent} />`}
       ${inside.value?.source && !agent.registry && html`<${DefinitionCard} agent=${agent} rights=${inside.value} />`}
       <section class="card" aria-labelledby="details-instruction">
         <h2 id="details-instruction">Instruction</h2>
@@ -55,7 +58,7 @@ export function Details({ agent }) {
         <//>
       </section>
       <section class="card" aria-labelledby="details-downstreams">
-        <h2 id="details-downstreams">Downstreams</h2>
+        <h2 id="details-downstreams">Servers and tools</h2>
         ${rows.length > 0 && html`<${DownstreamTable} rows=${rows} />`}
         ${inside.value && html`<${Servers} servers=${inside.value.servers} agent=${inside.value.may_run_tools ? agent : null} />`}
       </section>
@@ -115,7 +118,7 @@ function Instruction({ found }) {
 /** @param {{servers: any, agent: import('../state.js').Agent | null}} props `agent`: whose tools the caller may run */
 function Servers({ servers, agent }) {
   if (!Array.isArray(servers)) return html`<p class="hint">${LATER}</p>`;
-  if (servers.length === 0) return html`<p class="hint">This agent has no downstream.</p>`;
+  if (servers.length === 0) return html`<p class="hint">This agent uses no server.</p>`;
   return servers.map(
     ({ name, tools, reason }) => html`
       <section class="server" key=${name} aria-label=${`Tools of ${harmless(name)}`}>
@@ -142,6 +145,35 @@ function Tool({ tool, agent, server }) {
       ${tool.description && html`<p class="described">${harmless(tool.description)}</p>`}
       ${opened.value && agent && html`<${RunTool} agent=${agent} server=${server} tool=${tool} />`}
       ${opened.value && html`<${Plain} text=${shown(tool.inputSchema)} label=${`Input schema of ${harmless(tool.name)}`} />`}
+    </details>
+  `;
+}
+
+/** How callers have rated the agent, to its owner and editors. */
+/** @param {{agent: import('../state.js').Agent}} props */
+function Ratings({ agent: { id, name } }) {
+  const loaded = useLoaded(/** @type {any} */ ({ id, registry: '' }), (key) => readRatings(name, key));
+  return html`
+    <section class="card" aria-labelledby="details-ratings">
+      <h2 id="details-ratings">Ratings</h2>
+      <${Loaded} what=${loaded} name="the ratings">
+        ${(/** @type {Awaited<ReturnType<typeof readRatings>>} */ { good, bad, notes }) => html`
+          <p>${good + bad === 0 ? 'Nobody has rated an answer in a conversation on the gateway.' : `${good} good, ${bad} bad ${good + bad === 1 ? 'answer' : 'answers'}, as people rated them.`}</p>
+          ${notes.map((/** @type {any} */ one) => html`<${Note} key=${one.ratedAt} note=${one} />`)}
+        `}
+      <//>
+    </section>
+  `;
+}
+
+/** @param {{note: any}} props a note whose writer lets the owner read it, with the message and the answer */
+function Note({ note: { rating, note, ratedAt, question, answer } }) {
+  return html`
+    <details>
+      <summary><span class=${`badge ${rating === 'good' ? 'ok' : 'error'}`}>${rating === 'good' ? 'good' : 'bad'}</span> ${harmless(cut(note || question, LONGEST_NOTE))} <span class="hint">${new Date(ratedAt).toLocaleDateString()}</span></summary>
+      ${note && html`<p class="described">${harmless(note)}</p>`}
+      <${Plain} text=${String(question)} label="Message" />
+      <${Plain} text=${String(answer)} label="Answer" />
     </details>
   `;
 }
@@ -211,8 +243,9 @@ function useDefinition(name, isStored) {
 
 /** Which version runs, and why it is not the latest one. */
 /** @param {{document: any}} props */
-function Running({ document: { version, runningVersion, reason } }) {
-  if (runningVersion === version) return html`<p class="notice" role="status">Version ${version} runs.</p>`;
+function Running({ document: { version, runningVersion, reason, updatedAt } }) {
+  const isNew = Date.now() - Date.parse(updatedAt) < JUST_NOW_MS;
+  if (runningVersion === version) return html`<p class="notice" role="status">${isNew && 'Saved. '}Version ${version} runs.</p>`;
   const now = runningVersion ? `Version ${runningVersion} still runs` : 'No version runs';
   if (!reason) return html`<p class="notice" role="status">Version ${version} is saved and is being started. ${now}.</p>`;
   return html`<p class="notice error" role="status">Version ${version} is saved and does not start. ${now}. ${harmless(reason)}</p>`;

@@ -49,15 +49,16 @@ export function Graph() {
   const width = columns * (WIDTH + GAP_X) - GAP_X + 2;
   const height = rows * (HEIGHT + GAP_Y) - GAP_Y + 2;
   const byId = new Map(nodes.map((node) => [node.id, node]));
+  const isTaken = (/** @type {number} */ column, /** @type {number} */ row) => nodes.some((node) => node.column === column && node.row === row);
   const calls = edges.map(([from, to, use]) => `${byId.get(from)?.title} calls ${byId.get(to)?.title} (${USES[use]})`).join('. ');
   return html`
     <section class="card" aria-labelledby=${heading}>
-      <h2 id=${heading}>Agents and downstreams</h2>
+      <h2 id=${heading}>Agents and servers</h2>
       <p class="unseen">${calls}.</p>
       <p class="legend" role="group" aria-label="Legend">${Object.entries(USES).map(([use, words]) => html`<span><svg class="graph" width="36" height="8" aria-hidden="true"><path class=${use} d="M0 4H36" /></svg> ${words}</span>`)}</p>
       <div class="scroll" tabindex="0" role="group" aria-label="Graph">
         <svg class="graph" width=${width} height=${height} viewBox=${`-1 -1 ${width} ${height}`}>
-          ${edges.map(([from, to, use]) => html`<path class=${use} d=${curve(byId.get(from), byId.get(to))} />`)}
+          ${edges.map(([from, to, use]) => html`<path class=${use} d=${curve(byId.get(from), byId.get(to), isTaken)} />`)}
           ${nodes.map((node) => html`<${Box} key=${node.id} node=${node} />`)}
         </svg>
       </div>
@@ -141,14 +142,22 @@ function layout(found) {
 }
 
 /**
+ * A line between two boxes; in columns between them it goes through the gap below a row, and so behind no box.
  * @param {Node | undefined} from
  * @param {Node | undefined} to
+ * @param {(column: number, row: number) => boolean} isTaken
  */
-function curve(from, to) {
+function curve(from, to, isTaken) {
   if (!from || !to) return '';
   const x1 = from.column * (WIDTH + GAP_X) + WIDTH;
   const y1 = from.row * (HEIGHT + GAP_Y) + HEIGHT / 2;
-  const x2 = to.column * (WIDTH + GAP_X);
   const y2 = to.row * (HEIGHT + GAP_Y) + HEIGHT / 2;
-  return `M${x1} ${y1} C${x1 + GAP_X / 2} ${y1} ${x2 - GAP_X / 2} ${y2} ${x2} ${y2}`;
+  const bend = (/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ nextY) => `C${x + GAP_X / 2} ${y} ${x + GAP_X / 2} ${nextY} ${x + GAP_X} ${nextY}`;
+  let [x, y, path] = [x1, y1, `M${x1} ${y1}`];
+  for (let column = from.column + 1; column < to.column; column += 1, x += WIDTH + GAP_X) {
+    const nextY = isTaken(column, from.row) ? from.row * (HEIGHT + GAP_Y) + HEIGHT + GAP_Y / 2 : y1;
+    path += ` ${bend(x, y, nextY)} H${x + GAP_X + WIDTH}`;
+    y = nextY;
+  }
+  return `${path} ${bend(x, y, y2)}`;
 }

@@ -1,63 +1,45 @@
-/** The dialog that hands an agent of the database over to another owner. */
+/** The dialog that hands an agent of the database over to another owner: a caller that the gateway knows, or one by its id. */
 
-import { giveAgent, readAgent } from '../definitions.js';
+import { giveAgent, readAgent, readPossibleOwners } from '../definitions.js';
 import { Dialog } from '../dialog.js';
-import { fieldsOf, read } from '../forms.js';
-import { html, useRef, useSignal } from '../html.js';
+import { html, useEffect, useId, useRef, useSignal } from '../html.js';
 import { address } from '../route.js';
-import { refreshAgain, token } from '../state.js';
-import { harmless } from '../text.js';
-import { Fields } from './fields.js';
+import { KINDS, refreshAgain, token } from '../state.js';
+import { cut, harmless } from '../text.js';
 
-const NAME = { type: 'string', minLength: 1 };
-/** Kinds of owners: the fields that name one, the owner as the API takes it, and as the dialog names it. */
-const KINDS = {
-  key: {
-    label: 'The holder of a key',
-    fields: fieldsOf({ properties: { key: { ...NAME, title: 'Name of the key', description: 'One of gateway.auth.tokens.' } }, required: ['key'] }),
-    ownerOf: (/** @type {any} */ { key }) => `key:${key}`,
-    shown: (/** @type {any} */ { key }) => key,
-  },
-  person: {
-    label: 'A person who signs in',
-    fields: fieldsOf({
-      properties: {
-        issuer: { ...NAME, title: 'Issuer', description: 'The iss of the tokens.' },
-        subject: { ...NAME, title: 'Subject', description: 'Their sub, which is not the name of the person.' },
-      },
-      required: ['issuer', 'subject'],
-    }),
-    ownerOf: (/** @type {any} */ { issuer, subject }) => ({ issuer, subject }),
-    shown: (/** @type {any} */ { subject }) => subject,
-  },
-  anonymous: { label: 'Callers without a token', fields: [], ownerOf: () => 'anonymous', shown: () => 'all callers without a token' },
-};
+const EVERYBODY = { id: 'anonymous', name: 'all callers without a key', kind: '' };
+const LONGEST_NAME = 80;
 
 /**
  * @param {{agent: import('../state.js').Agent, owner: string, onClose: () => void}} props `owner`: the present one
  */
 export function HandOver({ agent: { name, title }, owner, onClose }) {
-  const kind = useSignal(/** @type {keyof typeof KINDS} */ ('key'));
-  const values = useSignal(/** @type {Record<string, any>} */ ({}));
-  const errors = useSignal(/** @type {Record<string, string>} */ ({}));
+  const known = useSignal(/** @type {{id: string, name: string, kind: string}[]} */ ([]));
+  const chosen = useSignal('');
+  const typed = useSignal('');
+  const wrong = useSignal('');
   const problem = useSignal('');
   const isBusy = useSignal(false);
-  const form = useRef(/** @type {HTMLFormElement | null} */ (null));
-  const { fields, ownerOf, shown } = KINDS[kind.value];
-  const choose = (/** @type {keyof typeof KINDS} */ next) => ([kind.value, errors.value, problem.value] = [next, {}, '']);
-  const show = (/** @type {Record<string, string>} */ wrong) => {
-    errors.value = wrong;
-    setTimeout(() => /** @type {HTMLElement | null} */ (form.current?.querySelector('[aria-invalid]'))?.focus());
+  const box = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const id = useId();
+  useEffect(() => {
+    readPossibleOwners(name, token.value).then((found) => (known.value = found.filter((one) => one.name !== owner)), () => {}); // an id can be written
+  }, []);
+  const choices = [...known.value, EVERYBODY];
+  const wanted = chosen.value || typed.value.trim();
+  const shown = choices.find((one) => one.id === wanted)?.name ?? (wanted.replace(/^key:/, '') || '…');
+  const show = (/** @type {string} */ text) => {
+    wrong.value = text;
+    setTimeout(() => box.current?.focus());
   };
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
-    const { content, errors: wrong } = read(fields, values.value);
-    problem.value = '';
-    if (Object.keys(wrong).length) return show(wrong);
-    [isBusy.value, errors.value] = [true, {}];
+    problem.value = wrong.value = '';
+    if (!wanted) return show('Enter an id.');
+    isBusy.value = true;
     try {
       const { etag } = await readAgent(name, token.value); // of now: the question is about the agent, not about a version
-      await giveAgent(name, ownerOf(content), etag, token.value);
+      await giveAgent(name, wanted, etag, token.value);
     } catch (error) {
       isBusy.value = false;
       return refused(/** @type {import('../mcp.js').McpError} */ (error));
@@ -68,7 +50,7 @@ export function HandOver({ agent: { name, title }, owner, onClose }) {
   const refused = (/** @type {import('../mcp.js').McpError} */ error) => {
     const problems = /** @type {any} */ (error.data)?.problems;
     const ofOwner = Array.isArray(problems) ? problems.filter(({ path }) => path === 'owner').map(({ message }) => String(message)) : [];
-    if (ofOwner.length && fields.length) show({ [fields[0].name]: harmless(ofOwner.join(' ')) });
+    if (ofOwner.length && !chosen.value) show(harmless(ofOwner.join(' ')));
     else problem.value = error.message;
   };
   const leave = async () => {
@@ -79,16 +61,23 @@ export function HandOver({ agent: { name, title }, owner, onClose }) {
   };
   return html`
     <${Dialog} title=${`Hand over ${title}?`} onClose=${onClose}>
-      <form class="sections" noValidate ref=${form} onSubmit=${submit}>
-        <fieldset class="field">
-          <legend>New owner</legend>
-          ${Object.entries(KINDS).map(
-            ([key, { label }]) => html`<label class="check"><input type="radio" name="kind" checked=${kind.value === key} onChange=${() => choose(/** @type {any} */ (key))} /><span>${label}</span></label>`,
-          )}
-        </fieldset>
-        ${kind.value === 'anonymous' && html`<p class="hint">They own agents only where the grants of anonymous include create:agents.</p>`}
-        <${Fields} key=${kind.value} fields=${fields} values=${values} errors=${errors.value} />
-        <p role="status">The owner changes from ${harmless(owner)} to ${harmless(shown(values.value) || '…')}.</p>
+      <form class="sections" noValidate onSubmit=${submit}>
+        <div class="field">
+          <label for=${id}>New owner</label>
+          <select id=${id} value=${chosen.value} onChange=${(/** @type {any} */ event) => ([chosen.value, wrong.value, problem.value] = [event.target.value, '', ''])}>
+            <option value="">Somebody else, by an id</option>
+            ${choices.map((one) => html`<option key=${one.id} value=${one.id}>${harmless(cut(one.name, LONGEST_NAME))}${one.kind && ` (${KINDS[one.kind]})`}</option>`)}
+          </select>
+          <p class="hint">Those who have opened this console.${wanted === EVERYBODY.id && ' Callers without a key own agents only where anonymous has the grant create:agents.'}</p>
+        </div>
+        ${!chosen.value &&
+        html`<div class="field">
+          <label for=${`${id}-id`}>Their id</label>
+          <input id=${`${id}-id`} ref=${box} autocomplete="off" value=${typed.value} aria-describedby=${`${id}-about`} aria-invalid=${wrong.value ? 'true' : undefined}
+            onInput=${(/** @type {any} */ event) => (typed.value = event.target.value)} />
+          <p class="hint" id=${`${id}-about`}>They read it here under their own name; that of a key is key:NAME. ${wrong.value && html`<strong class="wrong">${wrong.value}</strong>`}</p>
+        </div>`}
+        <p role="status">The owner changes from ${harmless(owner)} to ${harmless(cut(shown, LONGEST_NAME))}.</p>
         <ul>
           <li>The new owner can read the instruction, and change, hand over and delete the agent.</li>
           <li>${harmless(owner)} can no longer change, hand over or delete the agent, nor see or run it, unless a grant allows it.</li>

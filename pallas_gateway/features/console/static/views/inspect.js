@@ -6,7 +6,7 @@ import { html, useMemo, useSignal } from '../html.js';
 import { download } from '../download.js';
 import { snippets } from '../snippets.js';
 import { duration, harmless, safeLink, shown } from '../text.js';
-import { tokensOf } from '../outcome.js';
+import { stopOf, tokensOf } from '../outcome.js';
 import { Plain } from './text.js';
 import { Waterfall } from './waterfall.js';
 
@@ -34,7 +34,7 @@ export function CallInspector({ call, agent, args, onClose }) {
   return html`
     <${Dialog} title="Call" onClose=${onClose} wide>
       <dl class="facts">
-        ${Object.entries({ Began: new Date(turn.began).toLocaleString(), 'Call id': facts.call_id, Conversation: facts.conversation_id, 'Stop reason': facts.stop_reason, Duration: duration(facts.duration_seconds), ...tokens(facts.usage) })
+        ${Object.entries({ Began: new Date(turn.began).toLocaleString(), 'Call id': facts.call_id, Conversation: facts.conversation_id, 'Stop reason': stopOf(facts.stop_reason), Duration: duration(facts.duration_seconds), ...tokens(facts.usage) })
           .filter(([, value]) => value !== undefined && value !== null && value !== '')
           .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(value)}</dd></div>`)}
       </dl>

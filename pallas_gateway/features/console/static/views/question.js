@@ -104,9 +104,9 @@ export function ApprovalBody({ approval, answer, sent, once = false }) {
     <p class="asked">May <strong>${visible(approval.agent)}</strong> run the tool <code>${visible(approval.tool)}</code>?</p>
     <${Plain} text=${visible(approval.args)} label="Arguments" />
     <div class="actions">
-      <button type="button" class="primary" disabled=${sent} onClick=${() => decide('once')}>Allow once</button>
-      ${!once && html`<button type="button" disabled=${sent} onClick=${() => decide('call')}>Allow for this call</button>`}
       <${Decline} answer=${answer} sent=${sent} />
+      <button type="button" disabled=${sent} onClick=${() => decide('once')}>Allow once</button>
+      ${!once && html`<button type="button" disabled=${sent} onClick=${() => decide('call')}>Allow for this call</button>`}
     </div>
     ${!once && html`<p class="hint">“Allow for this call” allows this and every other tool that needs approval, until the call ends.</p>`}
   `;

@@ -7,7 +7,7 @@ import { harmless } from '../text.js';
 import { Copy } from './copy.js';
 
 /** @param {{onClose: () => void}} props */
-export function TokenDialog({ onClose }) {
+export function Token({ onClose }) {
   const value = useSignal(signedIn.value ? '' : token.value);
   const keep = useSignal(isTokenKept.value);
   const id = useId();

@@ -4,7 +4,7 @@ import { html, useEffect, useMemo, useSignal } from '../html.js';
 import { answersOf } from '../asked.js';
 import { apart } from '../attachments.js';
 import { Mark, hueOf } from '../marks.js';
-import { partial, tokensOf } from '../outcome.js';
+import { partial, stopOf, tokensOf } from '../outcome.js';
 import { isLost } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
@@ -152,7 +152,7 @@ function Facts({ call }) {
   const parts = [
     facts.iterations && `${facts.iterations} LLM ${facts.iterations === 1 ? 'turn' : 'turns'}`,
     (tokens.in > 0 || tokens.out > 0) && `${tokens.in.toLocaleString()} tokens in, ${tokens.out.toLocaleString()} out`,
-    facts.stop_reason !== 'endTurn' && harmless(facts.stop_reason),
+    facts.stop_reason !== 'endTurn' && harmless(stopOf(facts.stop_reason)),
     duration(facts.duration_seconds),
   ].filter(Boolean);
   return parts.length ? html`<span class="call-facts">${parts.join(' · ')}</span>` : null;

@@ -3,7 +3,7 @@
 import { Dialog } from '../dialog.js';
 import { definitionIn } from '../definition.js';
 import { readAgent, readVersion, readVersions, restoreVersion } from '../definitions.js';
-import { html, useEffect, useSignal } from '../html.js';
+import { html, useEffect, useId, useSignal } from '../html.js';
 import { address } from '../route.js';
 import { caller, refreshAgain, token } from '../state.js';
 import { cut, harmless } from '../text.js';
@@ -11,6 +11,7 @@ import { Difference } from './difference.js';
 
 const VERSIONS_OF_A_PAGE = 100;
 const LONGEST_NAME = 80;
+const LONGEST_REASON = 500;
 
 /**
  * @typedef {import('../definitions.js').Version} Version
@@ -38,10 +39,10 @@ export function Versions({ agent: { name, title } }) {
   useEffect(() => {
     read();
   }, [name, caller.value]);
-  const restore = async (/** @type {Version} */ version) => {
+  const restore = async (/** @type {Version} */ version, /** @type {string} */ why) => {
     asked.value = null;
     try {
-      await restoreVersion(name, version.version, /** @type {Known} */ (known.value).etag, token.value);
+      await restoreVersion(name, version.version, /** @type {Known} */ (known.value).etag, token.value, why);
       said.value = { text: `Version ${version.version} is restored.`, isError: false };
     } catch (error) {
       const { status, message } = /** @type {import('../mcp.js').McpError} */ (error);
@@ -75,9 +76,9 @@ function List({ known: { versions, running, mayChange }, compared, onAsk }) {
     <section class="card" aria-labelledby="versions-all">
       <h2 id="versions-all">All versions</h2>
       <div class="scroll" tabindex="0" role="group" aria-labelledby="versions-all">
-        <table class="calls">
+        <table class="calls versions">
           <caption class="unseen">All versions</caption>
-          <thead><tr><th scope="col">Version</th><th scope="col">Saved by</th><th scope="col">Time</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
+          <thead><tr><th scope="col">Version</th><th scope="col">Saved by</th><th scope="col">Time</th><th scope="col">Why</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
           <tbody>
             ${versions.slice(0, most.value).map((one, index) => {
               const before = versions[index + 1];
@@ -85,6 +86,7 @@ function List({ known: { versions, running, mayChange }, compared, onAsk }) {
                 <th scope="row">${one.version}${one.version === running && html` <span class="badge ok">runs</span>`}</th>
                 <td>${harmless(cut(String(one.editor ?? ''), LONGEST_NAME))}</td>
                 <td class="wraps">${new Date(one.updatedAt).toLocaleString()}</td>
+                <td class="wraps">${harmless(cut(one.why ?? '', LONGEST_REASON))}</td>
                 <td class="act">
                   ${before && html`<button type="button" class="quiet small" aria-label=${`Changes of version ${one.version}`} aria-pressed=${compared.value?.join() === `${before.version},${one.version}` ? 'true' : 'false'} onClick=${() => (compared.value = [before.version, one.version])}>Changes</button> `}
                   ${index > 0 && mayChange && html`<button type="button" class="quiet small" aria-label=${`Restore version ${one.version}`} onClick=${() => onAsk(one)}>Restore</button>`}
@@ -132,12 +134,15 @@ function Compared({ name, versions: [before, after] }) {
   `;
 }
 
-/** @param {{version: Version, onRestore: (version: Version) => void, onClose: () => void}} props */
+/** @param {{version: Version, onRestore: (version: Version, why: string) => void, onClose: () => void}} props */
 function Confirmation({ version, onRestore, onClose }) {
+  const why = useSignal('');
+  const id = useId();
   return html`
     <${Dialog} title=${`Restore version ${version.version}?`} onClose=${onClose}>
       <p>Its definition becomes a new version. Running calls end with the version with which they began.</p>
-      <div class="actions"><button type="button" class="primary" onClick=${() => onRestore(version)}>Restore</button><button type="button" onClick=${onClose}>Cancel</button></div>
+      <div class="field"><label for=${id}>Why? (optional)</label><input id=${id} maxlength=${LONGEST_REASON} value=${why.value} onInput=${(/** @type {any} */ event) => (why.value = event.target.value)} /></div>
+      <div class="actions"><button type="button" class="primary" onClick=${() => onRestore(version, why.value)}>Restore</button><button type="button" onClick=${onClose}>Cancel</button></div>
     <//>
   `;
 }
