@@ -185,7 +185,7 @@ async def test_the_owner_reads_how_answers_are_rated_and_the_notes_that_are_for_
     page = await pages.open(managed.base_url, "#/agents/liked/details")
     ratings = page.get_by_role("region", name="Ratings")
     await expect(ratings).to_contain_text("2 good, 0 bad answers, as people rated them.")
-    await ratings.get_by_text("Lovely.").click()
+    await ratings.get_by_text("Lovely.").first.click()
     await expect(ratings.get_by_role("group", name="Message")).to_have_text("I think: Lovely.")
     await expect(ratings).not_to_contain_text("Private.")
     assert await findings(page) == []

@@ -43,10 +43,7 @@ export function Agents({ front, onDrawn }) {
       <button class="quiet" onClick=${refresh} disabled=${checking.value}>Check now</button>
       ${mayCreate.value && html`<a class="button primary" href=${address('new-agent')}>New agent</a>`}
       <input
-        type="search"
-        aria-label="Search agents"
-        placeholder="Search agents"
-        value=${search.value}
+        type="search" aria-label="Search agents" placeholder="Search agents" value=${search.value}
         onInput=${(/** @type {any} */ event) => (search.value = event.target.value)}
         onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === 'ArrowDown' && move(event, list.current, 1)}
       />
@@ -192,11 +189,8 @@ function Downstream({ row }) {
  * @param {string} search
  */
 function matches(agent, search) {
-  const text = `${agent.title} ${agent.name} ${agent.description} ${agent.model} ${statusOf(agent.id)}`;
-  return search
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => text.toLowerCase().includes(word));
+  const text = `${agent.title} ${agent.name} ${agent.description} ${agent.model} ${statusOf(agent.id)}`.toLowerCase();
+  return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 
 /**

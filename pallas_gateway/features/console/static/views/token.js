@@ -58,19 +58,11 @@ export function Token({ onClose }) {
         ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
         <label for=${id}>Key</label>
         <input
-          id=${id}
-          type="password"
-          autocomplete="off"
-          spellcheck=${false}
-          value=${value.value}
+          id=${id} type="password" autocomplete="off" spellcheck=${false} value=${value.value}
           onInput=${(/** @type {any} */ event) => ((value.value = event.target.value), (problem.value = ''))}
         />
         <label class="check">
-          <input
-            type="checkbox"
-            checked=${keep.value}
-            onChange=${(/** @type {any} */ event) => (keep.value = event.target.checked)}
-          />
+          <input type="checkbox" checked=${keep.value} onChange=${(/** @type {any} */ event) => (keep.value = event.target.checked)} />
           Keep it in this tab, also when the page is reloaded
         </label>
         <div class="actions">
