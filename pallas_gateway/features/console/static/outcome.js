@@ -13,7 +13,7 @@ const USED_UP = { budget: 'the call has used what one call of this agent may use
 
 /** @type {Record<string, string>} reasons for the end of a call, or of an LLM turn, for people */
 const STOPS = {
-  endTurn: 'complete', toolUse: 'calls tools', maxTokens: 'the model’s longest answer', budget: 'used up what one call may use', limited: 'a limit is reached', cancelled: 'stopped',
+  endTurn: 'complete', toolUse: 'calls tools', maxTokens: 'the model’s longest answer', budget: 'used up what one call may use', limited: 'a limit is reached',
 };
 
 /**

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from pallas_gateway.features.definitions.records import Definition, StoredAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.web.agents.answers import Json
+    from pallas_gateway.web.agents.models import Options, VersionOptions
 
 
 LONGEST_WAIT_SECONDS = 30.0
@@ -200,12 +202,12 @@ class AgentsApi(Api):
     @operation(
         "POST", PREFIX, "createAgent",
         "Make an agent in the database, or copy a declared one (`copyOf`) with changes.", requires="`create:agents`",
-        query=models.Options, body=models.NewAgent, answer=models.WholeAgent, status=HTTPStatus.CREATED,
+        query=models.VersionOptions, body=models.NewAgent, answer=models.WholeAgent, status=HTTPStatus.CREATED,
         says="The new agent.",
         dry_run_says="With `dry_run`, the agent as it would be.",
         headers=("ETag", "Location"), errors=(409, 422),
     )  # fmt: skip
-    async def _post(self, request: Request, options: Options) -> Response:
+    async def _post(self, request: Request, options: VersionOptions) -> Response:
         caller = await access.caller_of(self._gateway, request.scope)
         Gate(self._gateway, request).require(Action.CREATE, caller, None)
         self._refuse_unmanaged()
@@ -218,32 +220,37 @@ class AgentsApi(Api):
             if source is not None:
                 await self._refuse_copy(request, caller, source)
                 create = partial(self._definitions.copy, source, name, body)
-            editor = self._editor(caller, await self._rights_of(caller), options)
+            editor = self._editor(caller, await self._rights_of(caller), options.why)
             stored = await create(editor, dry_run=options.dry_run)
         return await self._changed(caller, stored, "create_agent", options)
 
     @operation(
         "PUT", f"{PREFIX}/{{name}}", "replaceAgent",
         "Give an agent another definition, as a new version. Keys that are left out get their defaults.",
-        requires="the owner, or `edit:agents` of the agent", query=models.Options, body=models.ChangedAgent,
+        requires="the owner, or `edit:agents` of the agent", query=models.VersionOptions, body=models.ChangedAgent,
         conditional=True, answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.",
         headers=("ETag",), errors=(409, 412, 422, 428),
     )  # fmt: skip
-    async def _put(self, request: Request, name: str, options: Options) -> Response:
+    async def _put(self, request: Request, name: str, options: VersionOptions) -> Response:
         return await self._change(request, name, options, self._definitions.replace)
 
     @operation(
         "PATCH", f"{PREFIX}/{{name}}", "patchAgent",
         "Change keys of an agent's definition (RFC 7396), as a new version; null removes a key.",
-        requires="the owner, or `edit:agents` of the agent", query=models.Options, body=Any, patches=True,
+        requires="the owner, or `edit:agents` of the agent", query=models.VersionOptions, body=Any, patches=True,
         conditional=True, answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.",
         headers=("ETag",), errors=(409, 412, 422, 428),
     )  # fmt: skip
-    async def _patch(self, request: Request, name: str, options: Options) -> Response:
+    async def _patch(self, request: Request, name: str, options: VersionOptions) -> Response:
         return await self._change(request, name, options, self._definitions.patch, MERGE_PATCH)
 
     async def _change(
-        self, request: Request, name: str, options: Options, change: Callable[..., Awaitable[StoredAgent]], *types: str
+        self,
+        request: Request,
+        name: str,
+        options: VersionOptions,
+        change: Callable[..., Awaitable[StoredAgent]],
+        *types: str,
     ) -> Response:
         """Make a new version by a method of `Definitions`; `types` are those of a patch besides JSON."""
         asked = await self._to_change(request, name, Action.EDIT)
@@ -256,7 +263,7 @@ class AgentsApi(Api):
                 requests.refuse_unknown_key(owner, [key.name for key in auth.tokens] if auth is not None else [])
                 owner = replace(owner, name=(await self._definitions.callers()).get(owner.owner, owner.name))
             actions = (Action.EDIT, *([Action.HAND_OVER] if owner else []))
-            editor = self._editor(asked.caller, await self._rights_of(asked.caller), options, *actions)
+            editor = self._editor(asked.caller, await self._rights_of(asked.caller), options.why, *actions)
             shown = answers.shown_defaults(asked.of_database)
             written = body if types else requests.without_shown_only(body, shown)
             editor = replace(editor, gives_to=owner)
@@ -267,17 +274,17 @@ class AgentsApi(Api):
     @operation(
         "POST", f"{PREFIX}/{{name}}/versions/{{version}}/restore", "restoreAgentVersion",
         "Make a new version with the definition of an earlier one.",
-        requires="the owner, or `edit:agents` of the agent", query=models.Options,
+        requires="the owner, or `edit:agents` of the agent", query=models.VersionOptions,
         body=Nothing, body_required=False, conditional=True,
         answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.", headers=("ETag",),
         errors=(409, 412, 422, 428),
     )  # fmt: skip
-    async def _restore(self, request: Request, name: str, number: str, options: Options) -> Response:
+    async def _restore(self, request: Request, name: str, number: str, options: VersionOptions) -> Response:
         asked = await self._to_change(request, name, Action.EDIT)
         expected, wanted = self._expected(request, asked), requests.version(number, name)
         parsed(Nothing, await self._body(request))
         with self._noting_refusals(asked.caller, "restore_agent", name, options):
-            editor = self._editor(asked.caller, await self._rights_of(asked.caller), options, Action.EDIT)
+            editor = self._editor(asked.caller, await self._rights_of(asked.caller), options.why, Action.EDIT)
             stored = await self._definitions.restore(name, wanted, editor, expected=expected, dry_run=options.dry_run)
         return await self._changed(asked.caller, stored, "restore_agent", options)
 
@@ -295,7 +302,7 @@ class AgentsApi(Api):
         expected = self._expected(request, asked)
         with self._noting_refusals(asked.caller, "delete_agent", name, options):
             rights = await self._rights_of(asked.caller)
-            editor = self._editor(asked.caller, rights, options, *actions)
+            editor = self._editor(asked.caller, rights, None, *actions)
             threads, dry_run = deletes_threads, options.dry_run
             try:
                 stored = await self._definitions.remove(
@@ -434,15 +441,15 @@ class AgentsApi(Api):
         owners = await self._definitions.owners()
         return caller.among({name: owner for name, owner in owners.items() if not self._is_of_file(name)}).grants
 
-    def _editor(self, caller: Caller, rights: Grants, options: Options, *actions: Action) -> Editor:
+    def _editor(self, caller: Caller, rights: Grants, why: str | None, *actions: Action) -> Editor:
         """Return the caller as an editor, who must have the right to `actions` also when the change is written."""
 
         def permit(agent: StoredAgent) -> None:
             if not all(Asked.of(agent.name, caller, agent).may(action) for action in actions):
                 raise ApiError("The agent was given to another owner meanwhile.", reason="not_owner")
 
-        owner, why = caller.owner or "", (options.why or "").strip() or None
-        return Editor(owner=owner, name=caller.name, may_run=rights.may_run, why=why, permit=permit)
+        owner, reason = caller.owner or "", (why or "").strip() or None
+        return Editor(owner=owner, name=caller.name, may_run=rights.may_run, why=reason, permit=permit)
 
     async def _body(self, request: Request, *types: str) -> Json:
         return api_requests.json_object(await self.read(request, *types, most=requests.LARGEST_BODY))

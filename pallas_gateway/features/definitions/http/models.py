@@ -17,10 +17,15 @@ class Options(Query):
 
     dry_run: Switch = False
     """Check only; nothing is stored."""
-    why: Annotated[Text | None, Field(max_length=500)] = None
-    """The reason, for the list of versions."""
     wait: Switch = False
     """Answer when this process uses the change, or at the latest after 30 seconds."""
+
+
+class VersionOptions(Options):
+    """The query of a change that makes a version."""
+
+    why: Annotated[Text | None, Field(max_length=500)] = None
+    """The reason, for the list of versions."""
 
 
 class DeleteOptions(Options):
