@@ -65,7 +65,7 @@ async def test_who_speaks_in_a_nested_call_has_its_colour_in_name_and_line(talk:
     first = called.locator(".turn-card").first
     nested = tool(called, "leaf/send_message").locator(".turn-card").first
     colours = []
-    for turn, name in ((first, "left"), (nested, "leaf")):
+    for turn, name in ((first, "Left"), (nested, "Leaf")):
         who = turn.locator(":scope > .turn-head > .speaker")
         await expect(who).to_have_text(name)
         colours.append(await colour_of(who))

@@ -64,7 +64,7 @@ export function iconOf(icons, origin) {
  *   gateway, or one that a call names
  */
 export function Mark({ agent, name = '', large = false }) {
-  const known = agent ?? agents.value?.find((one) => one.registry === '' && slug(one.name) === slug(name));
+  const known = agent ?? agentOf(name);
   const broken = useSignal('');
   const icon = known ? iconOf(known.icons, location.origin) : '';
   const kind = `mark ${large ? 'large' : ''} ${hueOf(known?.name ?? name)}`;
@@ -72,6 +72,19 @@ export function Mark({ agent, name = '', large = false }) {
     return html`<span class=${`${kind} has-icon`} aria-hidden="true"><img src=${icon} alt="" onError=${() => (broken.value = icon)} /></span>`;
   }
   return html`<span class=${kind} aria-hidden="true" data-initials=${initialsOf(known?.title ?? name)}></span>`;
+}
+
+/**
+ * Return the title of an agent of this gateway by its name; the name of any other.
+ * @param {string} name
+ */
+export function titleOf(name) {
+  return agentOf(name)?.title ?? name;
+}
+
+/** @param {string} name */
+function agentOf(name) {
+  return agents.value?.find((one) => one.registry === '' && slug(one.name) === slug(name));
 }
 
 /** The owl of Pallas, which is a shield as well: the gateway's own mark. */

@@ -5,7 +5,7 @@
 
 import { html, useEffect, useSignal } from '../html.js';
 import { nameOf } from '../calls.js';
-import { Mark, hueOf } from '../marks.js';
+import { Mark, hueOf, titleOf } from '../marks.js';
 import { stopOf } from '../outcome.js';
 import { versionOf } from '../shown_call.js';
 import { cut, duration, harmless, shown } from '../text.js';
@@ -74,7 +74,7 @@ function TurnCard({ turn }) {
   return html`
     <div class=${`turn-card ${hueOf(turn.agent)}`} aria-busy=${turn.live}>
       <p class="turn-head">
-        <span class="speaker"><${Mark} name=${turn.agent} />${harmless(turn.agent)}</span>
+        <span class="speaker"><${Mark} name=${turn.agent} />${harmless(titleOf(turn.agent))}</span>
         ${turn.iteration > 0 && html`<span>turn ${turn.iteration}</span>`}
         ${turn.note && html`<span>${harmless(turn.note)}</span>`}
         ${turn.stopReason && turn.stopReason !== 'endTurn' && turn.stopReason !== 'toolUse' && html`<span>${harmless(stopOf(turn.stopReason))}</span>`}
