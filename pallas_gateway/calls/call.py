@@ -267,6 +267,13 @@ def usage_of(turns: Sequence[TurnUsage]) -> Usage:
     return sum((turn.usage for turn in turns), Usage())
 
 
+def with_nested(turns: Sequence[TurnUsage], nested: Sequence[TurnUsage]) -> dict[str, Any]:
+    """Return usage and cost with those of nested calls, as `_meta["pallas/call"]` has them; empty without any."""
+    cost = cost_of((*turns, *nested))
+    both = {"usage_with_nested": usage_of((*turns, *nested)).as_dict(), "cost_with_nested": cost}
+    return {name: value for name, value in both.items() if value is not None} if nested else {}
+
+
 def cost_of(turns: Sequence[TurnUsage]) -> float | None:
     """Return the cost of the turns that have a price; None if none has."""
     costs = [turn.cost for turn in turns if turn.cost is not None]
@@ -283,8 +290,9 @@ class Reply:
     tools included; `stopped` is why the answer is partial. `tools` has each use of a tool by `server/tool`. What was
     spent is known in every case. `ignored` names parameters that the model's provider did not get, `changed` those that
     were sent with another value than was asked for, and this one: a limit of the model, or `thinking` that is `off`
-    because the model refuses a parameter while it thinks. `tool_result` is that of a call that runs a tool, also if the
-    tool reports an error; `content` is then its content.
+    because the model refuses a parameter while it thinks. `nested` are the LLM turns of other agents
+    that the call has called. `tool_result` is that of a call that runs a tool, also if the tool reports an error;
+    `content` is then its content.
     """
 
     content: tuple[ContentBlock, ...]
@@ -297,6 +305,7 @@ class Reply:
     ignored: tuple[str, ...] = ()
     changed: Mapping[str, Any] = field(default_factory=dict)
     stopped: Stop | None = None
+    nested: tuple[TurnUsage, ...] = ()
     tool_result: CallToolResult | None = None
 
     @property

@@ -39,12 +39,14 @@ class Spending:
         tokens: input, cached input and output, those of nested calls included.
         cost: by the prices of the models, as `tokens`.
         tools: the limits of single tools.
+        nested: the LLM turns of nested calls.
         ended: the budget that has ended the call.
     """
 
     def __init__(self, above: Spending | None = None) -> None:
         self.tokens = 0
         self.cost = 0.0
+        self.nested: tuple[TurnUsage, ...] = ()
         self.tools = NO_TOOL_LIMITS
         self.ended: Ended | None = None
         self._above = above
@@ -84,6 +86,8 @@ class Spending:
         for one in self._with_those_above():
             one.tokens += tokens
             one.cost += cost
+            if one is not self:
+                one.nested += (turn,)
             if turn.cost is None and one._most_cost is not None:
                 one._prices.report_unpriced(turn.provider, turn.model)
         self._charge(tokens)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     type Facts = Mapping[str, str | int | float | bool | None]
 """Plain values of `features/audit/chain.py: FIELDS`."""
 
+HASHED_NAMES = b"pallas-gateway audit names"
+"""Derives the key of hashed names from a secret."""
+HASHED_DIGITS = 32
 MINUTE_SECONDS = 60.0
 MOST_OF_CLIENT = 10
 """Lines for the refused requests of one client a minute."""
@@ -33,6 +38,12 @@ def facts_of(call: Call) -> Facts:
         "parent": call.parent_call_id,
         "grant": caller.grants.deciding("run:agents", call.agent),
     }
+
+
+def hashed_name(name: str, secret: str) -> str:
+    """Return the HMAC of a name, as `HASHED_DIGITS` hexadecimal digits."""
+    key = hmac.digest(secret.encode(), HASHED_NAMES, hashlib.sha256)
+    return hmac.digest(key, name.encode("utf-8", "surrogatepass"), hashlib.sha256).hex()[:HASHED_DIGITS]
 
 
 class Recorder(Protocol):

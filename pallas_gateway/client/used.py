@@ -1,11 +1,12 @@
-"""`pallas-gateway usage`: calls and tokens of the caller, or of all callers, and the caller's limits."""
+"""`pallas-gateway usage`: calls and tokens of the caller, or of all callers, now or over days, and the limits."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,12 +15,20 @@ from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.gateway_api import request
 from pallas_gateway.client.gateway_client import BearerOption, UnreachableError
 from pallas_gateway.client.output import problem, result, table
+from pallas_gateway.client.usage import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    type _TableOfDays = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 PATH = "/api/v1/usage"
-_NUMBERS = ("CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST", "TOTAL CALLS", "TOTAL TOKENS")
+_NUMBERS = ("CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST")
+_TOTALS = ("TOTAL CALLS", "TOTAL TOKENS")
+_NOTHING: dict[str, Any] = {
+    "calls": 0, "refused": 0, "nestedCalls": 0, "estimatedTokens": 0, "cost": None,
+    "tokens": {"input": 0, "cachedInput": 0, "cacheWrite": 0, "output": 0},
+}  # fmt: skip
 _LIMITS = ("RULE", "AGENTS", "LIMIT", "USED", "RESETS IN")
 _UNITS = {"calls_per_minute": "calls per minute", "calls_at_once": "calls at once", "tokens_per_day": "tokens per day"}
 _MINUTE = 60
@@ -31,24 +40,48 @@ def usage(
     url: UrlOption = None,
     bearer: BearerOption = None,
     *,
+    days: Annotated[int | None, typer.Option(min=1, help="Show the last days, which the gateway has stored.")] = None,
+    by: Annotated[
+        Literal["caller", "agent", "model"] | None, typer.Option(help="Add up the days by caller, agent or model.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the document of the gateway as JSON.")] = False,
 ) -> None:
     """Show your calls, tokens and limits today (UTC), by agent; with the grant view:calls also those of all callers."""
     base_url = gateway_url(url)
-    document = asyncio.run(request("GET", base_url, PATH, bearer))
+    if by is not None and days is None:
+        raise UsageError("--by adds up days: give --days as well.")
+    query = f"?days={days}{f'&by={by}' if by else ''}" if days is not None else ""
+    document = asyncio.run(request("GET", base_url, PATH + query, bearer))
     if as_json:
         result(json.dumps(document, indent=2))
         return
+    with _reading(base_url):
+        tables = _tables_of_days(document, by)
+    if tables is not None:
+        _print_days(*tables)
+        return
+    if days is not None:
+        problem("No days are stored (gateway.database, gateway.usage_days): this is what the gateway has counted.")
+    _print_now(document, base_url)
+
+
+@contextmanager
+def _reading(base_url: str) -> Iterator[None]:
     try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise UnreachableError(f"What answers at {base_url}{PATH} is no usage of a gateway.") from error
+
+
+def _print_now(document: dict[str, Any], base_url: str) -> None:
+    with _reading(base_url):
         own = _rows(document["own"], "agent")
         everyone = _rows(document["all"], "caller", "agent") if "all" in document else None
         limits = [_limit(one) for one in document["limits"]]
-        heading = (
-            f"{shown(document['caller'])} on {shown(document['day'])} (UTC), total since {shown(document['since'])}"
-        )
+        caller, day, since = (shown(document[name]) for name in ("caller", "day", "since"))
+        # What it has counted today is all of today only if it has run since midnight.
+        heading = f"{caller} since {since}" if since >= day else f"{caller} on {day} (UTC), total since {since}"
         is_complete = document["own"]["complete"]
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise UnreachableError(f"What answers at {base_url}{PATH} is no usage of a gateway.") from error
     result(heading)
     if not is_complete:
         problem("The gateway counts your calls with those of others, because it has too many callers.")
@@ -61,35 +94,81 @@ def usage(
         _print(everyone, "CALLER", "AGENT")
 
 
+def _tables_of_days(document: dict[str, Any], by: str | None) -> tuple[list[_TableOfDays], bool] | None:
+    """Return the heading, columns and lines of each table, and whether all rows are here; None if none are stored."""
+    if not (days := document.get("days")):
+        return None
+    period = f"from {shown(days['since'])} to {shown(document['day'])} (UTC)"
+    of_own: tuple[str, ...] = (by or "agent",)
+    of_all = of_own if by else ("caller", "agent")
+    tables = [(f"{shown(document['caller'])} {period}", of_own, _sums(days["own"], of_own))]
+    if days["owned"] and by != "caller":
+        tables.append(("\nYour agents, by all callers", of_own, _sums(days["owned"], of_own)))
+    if "all" in days:
+        tables.append(("\nAll callers", of_all, _sums(days["all"], of_all)))
+    return tables, bool(days["complete"])
+
+
+def _sums(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Add up the rows of all days."""
+    sums: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(shown(row[name]) for name in names)
+        total = sums.setdefault(key, _NOTHING | {"tokens": dict(_NOTHING["tokens"]), "failures": {}})
+        for name in ("calls", "refused", "nestedCalls", "estimatedTokens"):
+            total[name] += row[name]
+        for kind in ("tokens", "failures"):
+            for name, count in row[kind].items():
+                total[kind][name] = total[kind].get(name, 0) + count
+        if row["cost"] is not None:
+            total["cost"] = (total["cost"] or 0) + row["cost"]
+    return [
+        (*key, *_cells(row), ", ".join(f"{count:,} {shown(why)}" for why, count in row["failures"].items()) or "-")
+        for key, row in sorted(sums.items())
+    ]
+
+
+def _print_days(tables: list[_TableOfDays], is_complete: bool) -> None:
+    for heading, names, lines in tables:
+        result(heading)
+        if lines:
+            table(*(name.upper() for name in names), *_NUMBERS, "FAILED", rows=lines)
+        else:
+            problem("No call has ended.")
+    if not is_complete:
+        problem("There are more rows than the gateway sends: earlier days are not in these sums. Ask for fewer days.")
+
+
 def _rows(periods: dict[str, Any], *names: str) -> list[tuple[str, ...]]:
     """Join the rows of today and the totals; what was used today is in the totals, too."""
     today = {tuple(row[name] for name in names): row for row in periods["today"]}
     totals = {tuple(row[name] for name in names): row for row in periods["total"]}
-    nothing = {
-        "calls": 0, "refused": 0, "nestedCalls": 0, "estimatedTokens": 0, "cost": None,
-        "tokens": {"input": 0, "cachedInput": 0, "cacheWrite": 0, "output": 0},
-    }  # fmt: skip
-    return [_line(key, today.get(key, nothing), row) for key, row in totals.items()]
+    return [
+        (
+            *map(shown, key),
+            *_cells(today.get(key, _NOTHING)),
+            f"{row['calls']:,}",
+            f"{sum(row['tokens'].values()):,}",
+        )
+        for key, row in totals.items()
+    ]
 
 
-def _line(names: tuple[str, ...], today: dict[str, Any], total: dict[str, Any]) -> tuple[str, ...]:
-    tokens, cost = today["tokens"], today["cost"]
-    estimated = "~" if today["estimatedTokens"] else ""
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    tokens, cost = row["tokens"], row["cost"]
+    estimated = "~" if row["estimatedTokens"] else ""
     return (
-        *map(shown, names),
-        *(f"{today[key]:,}" for key in ("calls", "refused", "nestedCalls")),
+        *(f"{row[key]:,}" for key in ("calls", "refused", "nestedCalls")),
         f"{estimated}{tokens['input'] + tokens['cacheWrite']:,}",
         f"{tokens['cachedInput']:,}",
         f"{estimated}{tokens['output']:,}",
         "-" if cost is None else f"{cost:,.4f}",
-        f"{total['calls']:,}",
-        f"{sum(total['tokens'].values()):,}",
     )
 
 
 def _print(lines: Sequence[tuple[str, ...]], *names: str) -> None:
     if lines:
-        table(*names, *_NUMBERS, rows=lines)
+        table(*names, *_NUMBERS, *_TOTALS, rows=lines)
     else:
         problem("No call has ended yet.")
 

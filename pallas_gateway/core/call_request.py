@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.call import Call, Message, new_call_id
+from pallas_gateway.calls.call import Call, Message, new_call_id, with_nested
 from pallas_gateway.calls.events.answer_text import text_of
 from pallas_gateway.calls.spending import Spending
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
@@ -108,8 +108,8 @@ class CallRequest:
     def facts(self) -> dict[str, Any]:
         """Return `_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds.
 
-        `stopped` is there if the answer is partial, `cost` if its models have prices, `history_skipped` if entries of
-        the history were left out.
+        `stopped` is there if the answer is partial, `cost` if its models have prices, `usage_with_nested` and
+        `cost_with_nested` if it has called other agents, `history_skipped` if entries of the history were left out.
         """
         outcome, spent = self.outcome, self.reply or self.call.spent
         return {
@@ -120,6 +120,7 @@ class CallRequest:
             "iterations": spent.iterations,
             "usage": spent.usage.as_dict(),
             **({"cost": spent.cost} if spent.cost is not None else {}),
+            **with_nested(spent.turns, self.call.spending.nested),
             "duration_seconds": round(self.seconds, 3),
             **({"stopped": self.reply.stopped} if self.reply and self.reply.stopped else {}),
             **({"history_skipped": skipped} if (skipped := self.call.history_skipped) else {}),

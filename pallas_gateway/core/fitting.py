@@ -63,7 +63,10 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
 
 
 def told_of_changes(reply: Reply, asked: Call, sent: Call) -> Reply:
-    """Return the reply with the notes on parameters of the caller only; it did not ask for the agent's defaults."""
+    """Return the reply with its nested turns, and the notes on parameters of the caller only.
+
+    The caller did not ask for the agent's defaults.
+    """
     ignored = tuple(name for name in reply.ignored if name in asked.parameters.given())
     wished = asked.parameters.max_tokens
     used = reply.changed.get("max_tokens", sent.parameters.max_tokens)
@@ -72,4 +75,4 @@ def told_of_changes(reply: Reply, asked: Call, sent: Call) -> Reply:
         changed["max_tokens"] = used
     if "thinking" in reply.changed and asked.parameters.given().keys() & _WITHOUT_THINKING:
         changed["thinking"] = reply.changed["thinking"]
-    return replace(reply, ignored=ignored, changed=changed)
+    return replace(reply, ignored=ignored, changed=changed, nested=asked.spending.nested)

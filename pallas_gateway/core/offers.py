@@ -142,6 +142,14 @@ class ThreadsOfAgents(ABC):
         """Delete all threads with a deleted agent of the database, of all owners; calls that run lose their thread."""
 
 
+class PossibleOwners(ABC):
+    """The people and programs to whom an agent can be handed over."""
+
+    @abstractmethod
+    async def note_caller(self, owner: str, name: str) -> None:
+        """Note that a caller has opened the console."""
+
+
 class PageForBrowsers(ABC):
     """A page that browsers get in place of the front page."""
 

@@ -12,7 +12,7 @@ from pallas_gateway.calls.asking.asking import CANNOT_ASK
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
-from pallas_gateway.calls.used import UsageKey, Used
+from pallas_gateway.calls.used import Used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
@@ -259,20 +259,22 @@ class RunningCall:
             self.outcome = CallOutcome(outcome, reason, *self._tool_times())
         return CallEnd(outcome, reason, round(self._seconds, 3), tokens_of(self.spent.turns))
 
-    def used(self, outcome: Outcome) -> tuple[UsageKey, Used]:
-        """Return the usage of the ended call, and whose it is: a nested call belongs to the outermost caller."""
-        call, tokens = self.call, self.spent.usage
-        counted = "nested" if call.is_nested else "refused" if outcome == "refused" else "calls"
-        used = Used(
-            input=tokens.input,
-            cache_read=tokens.cache_read,
-            cache_write=tokens.cache_write,
-            output=tokens.output,
-            estimated=tokens_of(turn for turn in self.spent.turns if turn.usage.estimated),
-            cost=self.spent.cost or 0.0,
-        )
-        setattr(used, counted, 1)
-        return UsageKey.of(call.caller.principal, call.caller.account, call.agent), used
+    def used(self, outcome: Outcome) -> dict[str, Used]:
+        """Return the usage of the ended call by model; the call counts for the first one, an empty text without any."""
+        by_model: dict[str, Used] = {}
+        for turn in self.spent.turns:
+            used, tokens = by_model.setdefault(turn.model, Used()), turn.usage
+            used += Used(
+                input=tokens.input,
+                cache_read=tokens.cache_read,
+                cache_write=tokens.cache_write,
+                output=tokens.output,
+                estimated=tokens.total if tokens.estimated else 0,
+                cost=turn.cost or 0.0,
+            )
+        first = next(iter(by_model.values()), None) or by_model.setdefault("", Used())
+        setattr(first, "nested" if self.call.is_nested else "refused" if outcome == "refused" else "calls", 1)
+        return by_model
 
     @contextmanager
     def using(self, instance: Instance) -> Iterator[None]:

@@ -81,6 +81,59 @@ def test_with_the_grant_all_callers_are_shown_and_hostile_names_stay_on_their_li
     assert len("".join(lines[-2])) < 300
 
 
+def of_day(day: str, caller: str, agent: str, calls: int, **failures: int) -> dict[str, Any]:
+    return row(agent, calls, caller=caller, cost=0.5, day=day, model="m", failures=failures)
+
+
+DAYS = [of_day("2026-11-24", "key:ci", "echo", 1, busy=1), of_day("2026-11-23", "key:ci", "echo", 2, busy=1, limited=3)]
+
+
+def test_days_are_added_up_with_the_reasons_of_failures(run: Command) -> None:
+    everyone = [*DAYS, of_day("2026-11-23", "key:ops", "echo", 4)]
+    days = {"since": "2026-11-18", "own": DAYS, "owned": DAYS[:1], "all": everyone, "complete": True}
+    with odd_server({"GET": (200, {**DOCUMENT, "days": days})}) as server:
+        ran = run("usage", "--days", "7", "--url", server.url)
+        by = run("usage", "--days", "7", "--by", "caller", "--url", server.url)
+    echo = ["3", "2", "4", "3,002", "20", "10", "1.0000", "2 busy, 3 limited"]
+    columns = ["CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST", "FAILED"]
+    assert [re.split(r" {2,}", line) for line in ran.out.splitlines()] == [
+        ["key:ci from 2026-11-18 to 2026-11-24 (UTC)"],
+        ["AGENT", *columns],
+        ["echo", *echo],
+        [""],
+        ["Your agents, by all callers"],
+        ["AGENT", *columns],
+        ["echo", "1", "1", "2", "1,001", "10", "5", "0.5000", "1 busy"],
+        [""],
+        ["All callers"],
+        ["CALLER", "AGENT", *columns],
+        ["key:ci", "echo", *echo],
+        ["key:ops", "echo", "4", "1", "2", "4,001", "10", "5", "0.5000", "-"],
+    ]
+    assert [re.split(r" {2,}", line)[0] for line in by.out.splitlines()] == [
+        *("key:ci from 2026-11-18 to 2026-11-24 (UTC)", "CALLER", "key:ci"),
+        *("", "All callers", "CALLER", "key:ci", "key:ops"),
+    ]
+
+
+def test_what_was_counted_since_a_restart_today_is_not_called_that_of_the_day(run: Command) -> None:
+    began = {**DOCUMENT, "since": "2026-11-24T19:12:57Z", "days": None}
+    assert shown_by(run, began)[0] == ["key:ci since 2026-11-24T19:12:57Z"]
+    with odd_server({"GET": (200, began)}) as server:
+        ran = run("usage", "--days", "7", "--url", server.url)
+    assert ran.out.startswith("key:ci since 2026-11-24T19:12:57Z\n")
+    assert "No days are stored (gateway.database" in ran.err
+
+
+def test_rows_that_are_left_out_are_named_and_by_requires_days(run: Command) -> None:
+    days = {"since": "2026-11-18", "own": [], "owned": [], "complete": False}
+    with odd_server({"GET": (200, {**DOCUMENT, "days": days})}) as server:
+        ran = run("usage", "--days", "7", "--url", server.url)
+    assert "No call has ended." in ran.err
+    assert "Ask for fewer days." in ran.err
+    assert (run("usage", "--by", "model").code, run("usage", "--days", "0").code) == (2, 2)
+
+
 def test_a_caller_that_shares_its_numbers_is_told(run: Command) -> None:
     document = {**DOCUMENT, "own": {"today": [], "total": [], "complete": False}, "limits": []}
     with odd_server({"GET": (200, document)}) as server:
@@ -98,6 +151,7 @@ def test_a_caller_that_shares_its_numbers_is_told(run: Command) -> None:
         "{}",
         "[" * 100_000,
         {**DOCUMENT, "own": {"today": 5, "total": [], "complete": True}},
+        {**DOCUMENT, "days": {"since": 5, "own": [{}], "owned": [], "complete": True}},
         {**DOCUMENT, "limits": [{**DOCUMENT["limits"][0], "resetSeconds": 10**400}]},
     ],
     ids=lambda body: str(body)[:20],

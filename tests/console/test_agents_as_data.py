@@ -24,6 +24,7 @@ from tests.console.managing import (
 )
 from tests.console.pages import findings
 from tests.console.talking import HOSTILE, answered, send
+from tests.support.calling import ask
 from tests.support.stored_threads import agents_feature_of
 
 if TYPE_CHECKING:
@@ -349,6 +350,22 @@ async def test_an_agent_is_handed_over_and_a_refusal_stands_beside_its_field(gua
     given = (await guarded.api("GET", "agents/given", who="eve")).json()
     assert (given["owner"], given["version"]) == ("eve", 2)
     await guarded.remove("given", who="eve")  # others see it in the registry, and nothing of it elsewhere
+
+
+async def test_the_owner_of_an_agent_sees_its_last_week_and_other_editors_do_not(
+    guarded: Managing, pages: Pages
+) -> None:
+    await guarded.make("weekly", who="ada")
+    await ask(guarded.served.url("weekly"), "hello", bearer="bob")
+    page = await signed_in(pages, guarded, "ada", "#/agents/weekly/details")
+    week = page.get_by_role("table", name="Last 7 days").get_by_role("row")
+    await expect(week.last.get_by_role("cell").first).to_have_text("1")
+    await expect(page.get_by_text("bob")).to_have_count(0)
+    assert await findings(page) == []
+    page = await signed_in(pages, guarded, "eve", "#/agents/weekly/details")
+    await expect(page.get_by_role("heading", name="Tools, as clients see them")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Last 7 days")).to_have_count(0)
+    await guarded.remove("weekly", who="ada")
 
 
 async def test_who_hands_over_an_agent_of_another_stays_with_it(guarded: Managing, pages: Pages) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.console.talking import HOSTILE, answered, send, talking
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from playwright.async_api import Locator, Page, Route
 
@@ -69,10 +71,36 @@ async def test_callers_see_their_own_usage_and_limits(talk: Talking, pages: Page
     everyone = rows(page, "Usage of all callers")
     await expect(everyone.get_by_role("rowheader")).to_have_text(["key:alice", "key:alice"])
     await expect(page.get_by_text("No calls.")).to_be_visible()
-    await page.get_by_label("Period").select_option("total")
+    [period] = await page.get_by_label("Period").locator("option").all_text_contents()
+    assert period.startswith("Since ")  # it has not run since midnight, and nothing is stored
     await expect(everyone.first).to_contain_text("left")
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.needs("console-tools")
+async def test_the_last_week_is_shown_as_bars_and_as_a_table(tmp_path: Path, pages: Pages) -> None:
+    async with talking(tmp_path, auth=AUTH, database="sqlite:///pallas.db") as stored:
+        client = await signed_in(pages, stored, "alice", "#/agents/left")
+        await send(client, "go")
+        await answered(client, "left told")
+        await expect(client.locator(".call-facts")).to_contain_text("30 tokens in, 15 out with nested calls")
+        await client.get_by_role("link", name="Usage", exact=True).click()
+        week = rows(client, "Last 7 days")
+        await expect(week).to_have_count(7)
+        await expect(week.first.get_by_role("cell")).to_have_text(["not stored", "", "", "", ""])
+        await expect(week.last.get_by_role("cell")).to_have_text(["2", "0", "30", "15", ""])
+        await expect(client.locator("svg.week rect:not(.failed)").last).to_have_attribute("height", "72")
+        await expect(client.get_by_text("2 calls since")).to_be_visible()
+        periods = client.get_by_label("Period").locator("option")
+        await expect(periods).to_have_text(["Today (UTC)", "Last 7 days", re.compile("Since ")])
+        await client.get_by_label("Period").select_option("Last 7 days")
+        await expect(rows(client, "Own usage").first.get_by_role("cell")).to_have_text(["1", "0", "0", "0", "20", "10"])
+        assert await findings(client) == []
+        page = await signed_in(pages, stored, "ops", narrow=True)
+        await expect(rows(page, "Last 7 days of all callers")).to_have_count(7)
+        assert await findings(page) == []
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 async def test_a_caller_without_access_reads_why(talk: Talking, pages: Pages) -> None:
@@ -93,7 +121,7 @@ async def test_hostile_names_many_rows_and_costs_are_shown_as_text(talk: Talking
     own = {"today": [row], "total": [], "complete": False}
     document = {
         "day": "2026-01-01",
-        "since": "2026-01-01T00:00:00Z",
+        "since": "2025-12-31T00:00:00Z",
         "caller": name,
         "own": own,
         "limits": [limit | {"enforced": True}],
@@ -105,7 +133,7 @@ async def test_hostile_names_many_rows_and_costs_are_shown_as_text(talk: Talking
     async def respond(route: Route) -> None:  # a gateway gives no agent such a name
         await route.fulfill(json=document)
 
-    await page.route("**/api/v1/usage", respond)
+    await page.route("**/api/v1/usage?*", respond)
     await enter(page, "ops")
     await page.get_by_role("link", name="Usage", exact=True).click()
     row_shown = rows(page, "Own usage")

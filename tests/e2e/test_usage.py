@@ -12,11 +12,12 @@ import pytest
 from pallas_gateway.calls.used import UsageKey, Used
 from pallas_gateway.features.usage.feature import UsageFeature
 from pallas_gateway.features.usage.usage_table import MOST_ACCOUNTS
+from tests.support.agents_api import agents_api
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.guarded import static_key
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, say
+from tests.support.scripted_llm import call_tools, fail, say
 from tests.support.watching import speaker, stage
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ RULES = [
 
 
 def script(request: LlmRequest) -> Turn:
+    if request.last_user_text == "fail":
+        return fail(400)
     if speaker(request) == "peer" or request.tool_results:
         return say("done")
     return call_tools([("peer__send_message", {"message": "and now?"})])
@@ -220,6 +223,101 @@ async def test_usage_of_ten_thousand_callers_leaves_the_event_loop_free_for_call
     )  # sums, texts and totals of two periods in parts of 100; not all are long
 
 
+def of_days(rows: list[dict[str, Any]], *names: str) -> dict[tuple[str, ...], tuple[int, int, int, dict[str, int]]]:
+    """Calls, refused and nested calls, and failures, by the values of `names`."""
+    return {
+        tuple(row[name] for name in names): (row["calls"], row["refused"], row["nestedCalls"], row["failures"])
+        for row in rows
+    }
+
+
+async def test_usage_of_days_is_that_of_all_runs_with_failures_by_their_reasons(tmp_path: Path) -> None:
+    kept = {
+        "auth": auth(),
+        "database": "sqlite:///pallas.db",
+        "prices": {"test-model": {"input": 1000, "output": 1000}},
+    }
+    async with company(tmp_path, **kept) as staged:
+        await ask(staged.url("root"), bearer=KEYS["anna"])
+    async with company(tmp_path, **kept) as staged:
+        await ask(staged.url("root"), bearer=KEYS["anna"])
+        await ask(staged.url("root"), "fail", bearer=KEYS["ben"])
+        await ask(staged.url("peer"), bearer=KEYS["ben"], images=["no base64"])
+        anna, ben, boss = [await usage(staged, name, "?days=7") for name in KEYS]
+        by_agent, by_model = [(await usage(staged, "boss", f"?days=1&by={by}"))["days"] for by in ("agent", "model")]
+
+    assert sum(row["calls"] for row in anna["own"]["total"]) == 1  # since the start
+    days = boss["days"]
+    assert (days["complete"], days["since"], days["own"], days["owned"]) == (True, boss["day"], [], [])
+    assert {row["day"] for row in days["all"]} == {boss["day"]}
+    assert of_days(days["all"], "caller", "agent", "model") == {
+        ("key:anna", "root", "test-model"): (2, 0, 0, {}),
+        ("key:anna", "peer", "test-model"): (0, 0, 2, {}),
+        ("key:ben", "root", ""): (1, 0, 0, {"llm_error": 1}),
+        ("key:ben", "peer", ""): (0, 1, 0, {"bad_image": 1}),
+    }
+    assert of_days(by_agent["all"], "agent") == {
+        ("root",): (3, 0, 0, {"llm_error": 1}),
+        ("peer",): (0, 1, 2, {"bad_image": 1}),
+    }
+    assert of_days(by_model["all"], "model") == {
+        ("test-model",): (2, 0, 2, {}),
+        ("",): (1, 1, 0, {"llm_error": 1, "bad_image": 1}),
+    }
+    root = next(row for row in anna["days"]["own"] if row["agent"] == "root")
+    assert root["tokens"] == {name: 2 * count for name, count in anna["own"]["total"][1]["tokens"].items()}
+    assert root["cost"] == pytest.approx(sum(root["tokens"].values()) / 1000)
+    assert "all" not in anna["days"]
+    assert "ben" not in str(anna)
+    assert "anna" not in str(ben)
+
+
+async def test_owners_of_agents_read_the_numbers_of_all_calls_without_names(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make(wait=True)
+        for key in ("runner", "owner"):
+            assert not (await ask(api.served.url("poet"), "hello", bearer=key)).is_error
+
+        async def read(key: str, by: str = "") -> dict[str, Any]:
+            answer = await api.http.get(f"/usage?days=7{by}", headers={"Authorization": f"Bearer {key}"})
+            return dict(answer.raise_for_status().json())
+
+        owner, other, total = await read("owner"), await read("editor"), await read("owner", "&by=caller")
+    assert of_days(owner["days"]["owned"], "agent", "model") == {("poet", "passthrough"): (2, 0, 0, {})}
+    assert of_days(owner["days"]["own"], "agent") == {("poet",): (1, 0, 0, {})}
+    assert "runner" not in str(owner)
+    assert other["days"]["owned"] == other["days"]["own"] == []
+    assert [row["calls"] for row in total["days"]["owned"]] == [2]
+
+
+@pytest.mark.parametrize("gateway", [{}, {"database": "sqlite:///pallas.db", "usage_days": 0}], ids=["none", "off"])
+async def test_without_stored_days_the_answer_has_none(gateway: dict[str, Any], tmp_path: Path) -> None:
+    async with company(tmp_path, auth=auth(), **gateway) as staged:
+        await ask(staged.url("peer"), bearer=KEYS["anna"])
+        anna = await usage(staged, "anna", "?days=7&by=model")
+    assert anna["days"] is None
+    assert anna["own"]["total"][0]["calls"] == 1
+
+
+async def test_a_result_has_what_the_agents_that_were_called_have_used_as_well(tmp_path: Path) -> None:
+    prices = {"test-model": {"input": 1000, "output": 1000}}
+    shared = {"prices": prices, "openai_api": True, "database": "sqlite:///pallas.db"}
+    async with company(tmp_path, **shared) as staged:
+        root, peer = (await ask(staged.url("root"))).meta, (await ask(staged.url("peer"))).meta
+        async with httpx.AsyncClient(base_url=staged.served.base_url, trust_env=False, timeout=60) as http:
+            message = {"model": "root", "messages": [{"role": "user", "content": "hi"}]}
+            completion = (await http.post("/v1/chat/completions", json=message)).json()
+            turn = (await http.post("/api/v1/agents/root/chat", json={"message": "hi"})).json()
+
+    assert "usage_with_nested" not in peer
+    both = root["usage_with_nested"]
+    assert both == {kind: tokens + peer["usage"][kind] for kind, tokens in root["usage"].items()}
+    assert root["cost_with_nested"] == pytest.approx(root["cost"] + peer["cost"])
+    assert completion["pallas"] == {"usage_with_nested": both, "cost_with_nested": root["cost_with_nested"]}
+    assert (turn["usageWithNested"], turn["costWithNested"]) == (both, root["cost_with_nested"])
+    assert turn["usage"] == root["usage"]
+
+
 READ = {
     None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "expired": (401, "invalid_token"),
     "nothing": (200, "own"), "view:agents": (200, "own"), "run:agents": (200, "own"), "run:agents:peer": (200, "own"),
@@ -260,7 +358,9 @@ async def test_anonymous_callers_share_addresses_so_they_see_nothing_with_auth(
 
 async def test_a_request_that_asks_for_something_else_is_refused(tmp_path: Path) -> None:
     requests = [
-        ("?by=account", "GET", 400, "'by' must be 'caller' or 'agent'."),
+        ("?by=account", "GET", 400, "'by' must be 'caller', 'agent' or 'model'."),
+        ("?by=model", "GET", 400, "'by=model' requires 'days'."),
+        ("?days=0", "GET", 400, "'days' must be at least 1."),
         ("?by=agent&by=caller", "GET", 400, "Parameter 'by' is given twice"),
         ("?owner=key%3Aben", "GET", 400, "Unknown parameter 'owner'"),
         ("?%1b%5b31m=1", "GET", 400, "Unknown parameter"),

@@ -63,6 +63,22 @@ async def test_each_worker_answers_for_all_and_callers_see_only_their_own(tmp_pa
             assert "key:anna" not in str(ben)
 
 
+async def test_workers_add_their_calls_up_in_the_database_also_of_one_that_has_ended(tmp_path: Path) -> None:
+    async with fleet(tmp_path, auth=AUTH, database="sqlite:///pallas.db") as served, AsyncExitStack() as stack:
+        one, other = sorted(served.pids)
+        http = await stack.enter_async_context(served.client_of(one))
+        await call(served, one, "anna")
+        await call(served, other, "anna", 2)
+        os.kill(other, signal.SIGTERM)
+        await eventually(lambda: other not in served.pids, what="the end of the worker")
+
+        async def days() -> dict[tuple[str, str], int]:
+            answer = await http.get(f"{PATH}?days=1", headers={"authorization": f"Bearer {KEYS['boss']}"})
+            return calls(answer.json()["days"]["all"])
+
+        assert await days() == {("key:anna", "peer"): 3}
+
+
 async def test_usage_of_a_worker_that_was_stopped_is_kept_without_waiting_for_its_next_report(tmp_path: Path) -> None:
     async with fleet(tmp_path, auth=AUTH) as served, AsyncExitStack() as stack:
         one, other = sorted(served.pids)

@@ -179,7 +179,7 @@ results and the console."""
 `syslog:/dev/log`, `syslog:HOST:PORT`)."""
 
     audit_names: Literal["plain", "hashed"] = "plain"
-    """`hashed`: the audit log has HMACs of callers and addresses by the first of `state_keys`."""
+    """`hashed`: the audit log, and stored usage, have HMACs of callers and addresses by the first of `state_keys`."""
 
     audit_sync: Literal["never", "second", "line"] = "second"
     """When lines of the audit log are forced to disk: `line` before the call goes on, `second` once a second."""
@@ -212,6 +212,10 @@ for each turn and thread (else 413). `null`: any amount. Callers without a token
     keep_tool_results: Flag = True
     """Store the [tool calls](../use/threads.md#tools-of-earlier-turns) of a turn with the first 16 KB of each \
 result, for clients and later turns."""
+
+    usage_days: CountOrZero = 400
+    """How many days of usage are kept in the `database`, a row for each day, caller, agent and model; 0: none. See \
+[limits.md](limits.md#usage)."""
 
     thread_expire_days: Seconds | None = None
     """Delete threads that have not changed for so many days."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pallas_gateway.calls.call import with_nested
+
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply, Usage
     from pallas_gateway.core.hosted_agent import HostedAgent
@@ -49,6 +51,7 @@ def notes(reply: Reply, request: AgentRequest) -> Json:
     changed = {names.get(name, name): value for name, value in reply.changed.items()}
     params = replace(reply, ignored=ignored, changed=changed).parameter_notes
     told = {name: value for name, value in (("params", params), ("stopped", reply.stopped)) if value}
+    told |= with_nested(reply.turns, reply.nested)
     return {"pallas": told} if told else {}
 
 

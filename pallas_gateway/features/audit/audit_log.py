@@ -6,14 +6,13 @@ Only the event loop's thread writes.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pallas_gateway import __version__
+from pallas_gateway.calls.trail import hashed_name
 from pallas_gateway.errors import CallRefusedError, GatewayError
 from pallas_gateway.features.audit.chain import BEGIN, next_line
 from pallas_gateway.features.audit.sinks import FileSink, sink_for
@@ -34,9 +33,6 @@ HEAD_SECONDS = 60.0
 HEAD_LINES = 1000
 """The head is in the ordinary log after so many seconds or lines."""
 HASHED_FIELDS = ("caller", "address", "owner", "new_owner")
-HASHED_NAMES = b"pallas-gateway audit names"
-"""Derives the key of hashed names from a secret."""
-HASHED_DIGITS = 32
 HEAD_DIGITS = 13
 """Of a hash: a sample of a metric holds 53 bits."""
 type _Work = Literal["write", "sync"]
@@ -231,12 +227,8 @@ class AuditLog:
 
 def with_hashed_names(entry: Entry, secret: str) -> Entry:
     """Return an entry with HMACs in place of names, equal for equal names; `anonymous` is no name."""
-    key = hmac.digest(secret.encode(), HASHED_NAMES, hashlib.sha256)
     names = {name: str(entry[name]) for name in HASHED_FIELDS if entry.get(name) not in {None, ANONYMOUS_NAME}}
-    digests = {
-        name: hmac.digest(key, value.encode("utf-8", "surrogatepass"), hashlib.sha256) for name, value in names.items()
-    }
-    return {**entry, **{name: f"hmac:{digest.hex()[:HASHED_DIGITS]}" for name, digest in digests.items()}}
+    return {**entry, **{name: f"hmac:{hashed_name(value, secret)}" for name, value in names.items()}}
 
 
 def _of_process(action: str) -> Entry:

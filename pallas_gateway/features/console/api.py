@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
+from pallas_gateway.core.offers import PossibleOwners
 from pallas_gateway.doors.http import refusals
 from pallas_gateway.doors.http.access import caller_of, refusal, refusal_without
 from pallas_gateway.features.console.names import agent_named
@@ -47,8 +48,8 @@ async def respond(gateway: Gateway, request: Request) -> Response:
         return await _gateway(gateway, request)
     if request.scope["path"] == RIGHTS:
         caller = await caller_of(gateway, request.scope)
-        if caller.authenticated and caller.owner is not None and gateway.stored is not None:
-            await gateway.stored.definitions.note_caller(caller.owner, caller.name)
+        if caller.authenticated and caller.owner is not None and (owners := gateway.find(PossibleOwners)) is not None:
+            await owners.note_caller(caller.owner, caller.name)
         return JSONResponse(_rights(gateway, caller), headers=_HEADERS)
     return await _agent(gateway, request)
 

@@ -33,7 +33,8 @@ class DefinitionsFeature(Feature):
         self.watch = AgentWatch(self.definitions)
         self.definitions.on_change = self.watch.look_soon
         self.agents = StoredAgents(gateway, self.watch)
-        self.offers = () if gateway.configuration.per_port else (self.agents,)
+        self._watches = not gateway.configuration.per_port
+        self.offers = (self.definitions, *([self.agents] if self._watches else []))
         stored.database.add(self)
 
     @classmethod
@@ -48,14 +49,14 @@ class DefinitionsFeature(Feature):
     async def opened(self) -> AsyncIterator[None]:
         """Host the agents before the first request is answered, and look for changes."""
         async with TaskOwner(close_seconds=0) as tasks:
-            if self.offers:
+            if self._watches:
                 await self.agents.load(self._gateway.configuration)
                 tasks.spawn(self.watch.run(), name="agents of the database", report=True)
             yield
 
     @override
     def troubles(self) -> Iterable[Trouble]:
-        if self.offers and self.watch.is_away:
+        if self._watches and self.watch.is_away:
             yield Trouble("database", {"agents": "away"}, "agents of the database: away", is_severe=True)
 
     async def drop_threads(self) -> None:

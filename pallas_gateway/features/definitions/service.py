@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.cross_checks import AGENT_NAME
-from pallas_gateway.database.errors import DatabaseUnavailableError
-from pallas_gateway.definitions import rules, store
-from pallas_gateway.definitions.definition import definition_of, parsed, patched
-from pallas_gateway.definitions.errors import (
+from pallas_gateway.core.offers import PossibleOwners
+from pallas_gateway.features.definitions import rules, store
+from pallas_gateway.features.definitions.definition import definition_of, parsed, patched
+from pallas_gateway.features.definitions.errors import (
     AgentInUseError,
     AgentNotFoundError,
     InvalidDefinitionError,
@@ -26,6 +26,7 @@ from pallas_gateway.definitions.errors import (
 )
 from pallas_gateway.features.definitions.names import taker_of, why_no_name
 from pallas_gateway.features.definitions.records import Place
+from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from pallas_gateway.telemetry.redaction import cleaned_data
 from pallas_gateway.urls import Addresses
 
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.database.service import GatewayDatabase
-    from pallas_gateway.definitions.definition import Parsed
-    from pallas_gateway.definitions.records import AgentVersion, Definition, Ratings, Snapshot, StoredAgent
+    from pallas_gateway.features.definitions.definition import Parsed
+    from pallas_gateway.features.definitions.records import AgentVersion, Definition, Ratings, Snapshot, StoredAgent
+    from pallas_gateway.shared.database.service import GatewayDatabase
 
     type Sources = tuple[str | None, tuple[str, ...]]
     """Model and servers of a definition."""
@@ -95,7 +96,7 @@ class _Change:
     always: bool = False
 
 
-class Definitions:
+class Definitions(PossibleOwners):
     """The agents of the database.
 
     Every method raises `DatabaseUnavailableError` if the database cannot be used. `dry_run` checks all and writes
@@ -133,6 +134,7 @@ class Definitions:
         """Return the names of the callers that an agent may be handed over to, by their `Caller.owner`."""
         return await self._read(store.seen_callers)
 
+    @override
     async def note_caller(self, owner: str, name: str) -> None:
         """Note that a caller has opened the console: once an hour in each process, if the database is available."""
         moment = asyncio.get_running_loop().time()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as insert_or
 
-from pallas_gateway.database.tables import (
+from pallas_gateway.features.definitions.names import key_of
+from pallas_gateway.features.definitions.records import AgentVersion, RatedAnswer, Ratings, Snapshot, StoredAgent
+from pallas_gateway.shared.database.tables import (
     ID_CHARACTERS,
     agent_changes,
     agent_versions,
@@ -21,8 +23,6 @@ from pallas_gateway.database.tables import (
     threads,
     turns,
 )
-from pallas_gateway.definitions.names import key_of
-from pallas_gateway.definitions.records import AgentVersion, RatedAnswer, Ratings, Snapshot, StoredAgent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

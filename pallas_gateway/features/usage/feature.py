@@ -4,21 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, override
 
+from pallas_gateway.calls.used import UsageKey
 from pallas_gateway.core.feature import Feature
 from pallas_gateway.features.usage.usage_table import UsageTable
 
 if TYPE_CHECKING:
     from pallas_gateway.calls.permit import CallEnd
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.running_call import RunningCall
+    from pallas_gateway.features.usage.stored_usage import StoredUsage
     from pallas_gateway.features.usage.usage_table import UsageSource
 
 
 class UsageFeature(Feature):
-    """Counts the calls of this process; of several workers, the parent has the sums."""
+    """Counts the calls of this process; of several workers, the parent has the sums.
+
+    Attributes:
+        stored: usage by day; None without a database.
+    """
+
+    settings = ("usage_days",)
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__(gateway)
+        self.stored: StoredUsage | None = None
+        if gateway.stored is not None:
+            from pallas_gateway.features.usage.stored_usage import StoredUsage  # noqa: PLC0415  an extra
+
+            database, self.stored = gateway.stored.database, StoredUsage(gateway.stored.database)
+            database.regular_work.append(self.stored.write)
+            database.add(self.stored)
         self.source: UsageSource = gateway.parts.carriers.get("usage") or UsageTable()
         self.listeners = (self._count,)
 
@@ -29,5 +45,15 @@ class UsageFeature(Feature):
 
         return UsageApi
 
+    @override
+    def apply(self, configuration: Configuration) -> None:
+        if self.stored is not None:
+            self.stored.use(configuration.deployment.gateway)
+
     def _count(self, call: RunningCall, end: CallEnd) -> None:
-        self.source.add(*call.used(end.outcome))
+        caller, agent = call.call.caller, call.call.agent  # of a nested call the outermost caller
+        key = UsageKey.of(caller.principal, caller.account, agent)
+        for model, used in call.used(end.outcome).items():
+            self.source.add(key, used)
+            if self.stored is not None:
+                self.stored.add(caller, agent, model, "" if end.outcome == "ok" else end.reason, used)

@@ -6,14 +6,19 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from pydantic import Field
 
-from pallas_gateway.doors.api.models import Count, Query, Time
+from pallas_gateway.doors.api.models import DIGITS, Count, Query, Time
+
+MOST_DAYS = 4000
+type Date = Annotated[str, Field(json_schema_extra={"format": "date"})]
 
 
 class By(Query):
     """The query of usage."""
 
-    by: Literal["caller", "agent"] | None = None
-    """Add up the rows of all callers by caller, or by agent."""
+    by: Literal["caller", "agent", "model"] | None = None
+    """Add up the rows of all callers by caller, or by agent; those of `days` also by model."""
+    days: Annotated[int, Field(ge=1, le=MOST_DAYS), DIGITS] | None = None
+    """The number of days, today included, whose rows are read in the database."""
 
 
 class Tokens(TypedDict):
@@ -25,11 +30,9 @@ class Tokens(TypedDict):
     output: Count
 
 
-class UsageRow(TypedDict):
-    """The sums of a caller, an agent, or both."""
+class Numbers(TypedDict):
+    """What calls have used."""
 
-    caller: NotRequired[str]
-    agent: NotRequired[str]
     calls: Count
     refused: Count
     nestedCalls: Count
@@ -38,6 +41,31 @@ class UsageRow(TypedDict):
     """Those of the tokens that are estimated."""
     cost: float | None
     """null: there are no prices."""
+
+
+class UsageRow(Numbers):
+    """The sums of a caller, an agent, or both."""
+
+    caller: NotRequired[str]
+    agent: NotRequired[str]
+
+
+class UsageOfDay(UsageRow):
+    """The sums of a day."""
+
+    day: Date
+    model: NotRequired[str]
+    failures: Annotated[dict[str, Count], Field(description="Calls that failed or were refused, by their reasons.")]
+
+
+class UsageOfDays(TypedDict):
+    """The sums of each day over all gateways with this database, also before their restarts; the latest day first."""
+
+    since: Annotated[Date, Field(description="The first of the days that is stored.")]
+    own: list[UsageOfDay]
+    owned: Annotated[list[UsageOfDay], Field(description="Of the agents that the caller owns, without callers.")]
+    all: NotRequired[list[UsageOfDay]]
+    complete: Annotated[bool, Field(description="false: there are more rows than an answer has.")]
 
 
 class UsageRows(TypedDict):
@@ -72,7 +100,7 @@ class CallerLimit(TypedDict):
 class CallerUsage(TypedDict):
     """The usage over all workers."""
 
-    day: Annotated[str, Field(json_schema_extra={"format": "date"})]
+    day: Date
     """The present day (UTC)."""
     since: Time
     """The begin of the totals."""
@@ -81,3 +109,5 @@ class CallerUsage(TypedDict):
     own: OwnUsage
     limits: list[CallerLimit]
     all: NotRequired[UsageRows]
+    days: NotRequired[UsageOfDays | None]
+    """null: nothing is stored, because there is no database, or `usage_days` is 0."""

@@ -1,6 +1,7 @@
 """`GET /api/v1/usage`: calls and tokens of the caller, today and since the gateway has started, and its limits.
 
-With `view:calls` also those of all callers, by caller and agent. `?by=caller` or `?by=agent` adds them up.
+With `view:calls` also those of all callers, by caller and agent. `?by=caller` or `?by=agent` adds them up. `?days=N`
+adds what is stored of the last days, also of the agents that the caller owns, without the names of their callers.
 """
 
 from __future__ import annotations
@@ -16,20 +17,22 @@ from starlette.responses import Response
 from pallas_gateway.calls.used import Used
 from pallas_gateway.core.offers import CallLimits
 from pallas_gateway.doors.api.base import Api
+from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.operations import operation
 from pallas_gateway.doors.http import access, refusals, times
 from pallas_gateway.features.usage import models
-from pallas_gateway.features.usage.usage_table import in_parts
+from pallas_gateway.features.usage.usage_table import date_of, in_parts
 from pallas_gateway.identity.grants import VIEW_CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from starlette.requests import Request
 
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.offers import UsedLimit
     from pallas_gateway.features.usage.feature import UsageFeature
+    from pallas_gateway.features.usage.stored_usage import UsedOfDay
     from pallas_gateway.features.usage.usage_table import Rows
     from pallas_gateway.identity.caller import Caller
 
@@ -57,11 +60,14 @@ class UsageApi(Api):
         sees_all = caller.grants.has(VIEW_CALLS)
         if not sees_all and not caller.authenticated:  # an address may have several anonymous callers
             return refusals.without_token(self._gateway, request.scope)
+        if asked.by == "model" and asked.days is None:
+            raise ApiError("'by=model' requires 'days'.")
+        document = await self._own(caller)
+        days = f', "days": {await self._days(caller, asked.days, asked.by)}' if asked.days is not None else ""
         # In ASCII: the subject of a token may hold half a surrogate pair.
-        document = json.dumps(await self._own(caller))
-        if sees_all:
-            document = f'{document[:-1]}, "all": {await self._all((asked.by,) if asked.by else ("caller", "agent"))}}}'
-        return Response(document, media_type="application/json")
+        by = (asked.by,) if asked.by in {"caller", "agent"} else ("caller", "agent")
+        everyone = f', "all": {await self._all(by)}' if sees_all else ""
+        return Response(f"{json.dumps(document)[:-1]}{everyone}{days}}}", media_type="application/json")
 
     async def _own(self, caller: Caller) -> Json:
         usage = await self._feature.source.read(caller.account)
@@ -84,6 +90,32 @@ class UsageApi(Api):
             ", ".join([json.dumps(row) async for row in self._rows(rows, by)]) for rows in (usage.today, usage.total)
         ]
         return f'{{"today": [{today}], "total": [{total}]}}'
+
+    async def _days(self, caller: Caller, days: int, by: str | None) -> str:
+        """Return the JSON of what is stored; null if nothing is."""
+        if (stored := self._feature.stored) is None or not stored.is_on:
+            return "null"
+        names = (by,) if by else ("caller", "agent", "model")
+        unnamed = [name for name in names if name != "caller"]
+        wanted: dict[str, tuple[Sequence[str], dict[str, Any]]] = {"own": (unnamed or names, {"caller": caller})}
+        wanted["owned"] = (unnamed, {"agents": caller.grants.owned})
+        if caller.grants.has(VIEW_CALLS):
+            wanted["all"] = (names, {})
+        parts, is_complete = [], True
+        for part, (columns, only) in wanted.items():
+            rows, is_whole = await stored.read(days, columns, **only)
+            is_complete = is_complete and is_whole
+            parts.append(f'"{part}": [{", ".join([json.dumps(row) async for row in self._of_days(rows, columns)])}]')
+        since = date_of(max(await stored.first_day(), stored.today - days + 1))
+        return f'{{"since": "{since}", {", ".join(parts)}, "complete": {json.dumps(is_complete)}}}'
+
+    async def _of_days(self, rows: Sequence[UsedOfDay], names: Sequence[str]) -> AsyncIterator[Json]:
+        has_prices = bool(self._gateway.configuration.deployment.gateway.prices)
+        async for part in in_parts(rows):
+            for row in part:
+                numbers = _numbers(row.used, has_prices=has_prices or row.used.cost > 0)
+                named = dict(zip(names, row.names, strict=True))
+                yield {"day": date_of(row.day), **named, **numbers, "failures": row.failures}
 
     async def _rows(self, rows: Rows, by: tuple[str, ...]) -> AsyncIterator[Json]:
         """Yield the sums by caller, agent, or both, in the order of their names."""

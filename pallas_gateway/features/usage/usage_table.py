@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_ACCOUNTS = 10_000
 """Keys and tokens of one table, and as many addresses; further ones share one row for each agent."""
 OTHERS = "(others)"
-_DAY_SECONDS = 86_400
+DAY_SECONDS = 86_400
 _ROWS_AT_ONCE = 100
 
 
@@ -88,7 +88,7 @@ class UsageTable:
     def add_of_day(self, day: str, rows: Iterable[tuple[UsageKey, Used]]) -> None:
         """Count what another process has counted on a day."""
         self._turn_day()
-        counted = self._today if day == _date_of(self._day) else self._before
+        counted = self._today if day == date_of(self._day) else self._before
         for key, used in rows:
             counted.add(key, used)
 
@@ -97,7 +97,7 @@ class UsageTable:
         self._turn_day()
         if account is not None:
             account = UsageKey.of("", account, "").account
-        day, before, today = _date_of(self._day), self._before.copied(account), self._today.copied(account)
+        day, before, today = date_of(self._day), self._before.copied(account), self._today.copied(account)
         is_whole = account is None or (self._today.has_own(account) and self._before.has_own(account))
         total = _Rows(self._most)
         for rows in (before, today):
@@ -111,7 +111,7 @@ class UsageTable:
             self._day, self._today = day, _Rows(self._most)
 
     def _present_day(self) -> int:
-        return int(self._clock() // _DAY_SECONDS)
+        return int(self._clock() // DAY_SECONDS)
 
 
 class UnsentUsage:
@@ -129,7 +129,7 @@ class UnsentUsage:
 
     def add(self, key: UsageKey, used: Used) -> None:
         """Count what a call has used at its end."""
-        day = int(self._clock() // _DAY_SECONDS)
+        day = int(self._clock() // DAY_SECONDS)
         if (rows := self._days.get(day)) is None:
             rows = self._days[day] = _Rows(self._most)
         rows.add(key, used)
@@ -137,12 +137,12 @@ class UnsentUsage:
     def taken(self) -> Iterable[tuple[str, Iterable[tuple[UsageKey, Used]]]]:
         """Return the rows of each day, and begin without rows."""
         days, self._days = self._days, {}
-        return [(_date_of(day), rows.rows.items()) for day, rows in days.items()]
+        return [(date_of(day), rows.rows.items()) for day, rows in days.items()]
 
 
-def _date_of(day: int) -> str:
+def date_of(day: int) -> str:
     """Return the date of a day since 1970."""
-    return datetime.fromtimestamp(day * _DAY_SECONDS, UTC).date().isoformat()
+    return datetime.fromtimestamp(day * DAY_SECONDS, UTC).date().isoformat()
 
 
 class _Rows:

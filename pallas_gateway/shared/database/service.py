@@ -18,6 +18,7 @@ from pallas_gateway.shared.database.migrating import migrate, require_current
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from prometheus_client import Gauge
@@ -57,6 +58,8 @@ class GatewayDatabase:
         self._limits = limits = limits or DatabaseLimits()
         self.connections = Database(url, folder, busy_seconds=limits.busy_seconds, up=up)
         self._parts: list[Part] = []
+        self.regular_work: list[Callable[[], Awaitable[None]]] = []
+        """Done every few seconds while the database is available."""
         self._keeping = TaskOwner(close_seconds=0)
         self._is_open = False
         self._cleaned_at = -math.inf
@@ -115,6 +118,8 @@ class GatewayDatabase:
                 elif self.connections.is_late or not self.connections.is_up:
                     await self.connections.try_out(seconds=self._limits.try_seconds)
                 else:
+                    for work in self.regular_work:
+                        await work()
                     await self._look_after_parts()
             except DatabaseUnavailableError:
                 continue

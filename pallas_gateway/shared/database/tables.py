@@ -272,6 +272,21 @@ processes = Table(
 """Processes that renew their row; leases of the others have ended."""
 
 
+usage = Table(
+    "pallas_usage",
+    METADATA,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("account", String(ID_CHARACTERS), primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("agent", "model", "failure")),
+    Column("caller", Text, nullable=False),
+    *(Column(name, BigInteger, nullable=False) for name in ("calls", "refused", "nested", "input", "cache_read")),
+    *(Column(name, BigInteger, nullable=False) for name in ("cache_write", "output", "estimated")),
+    Column("cost", Float, nullable=False),
+)
+"""What callers have used on a day (since 1970, UTC). `account` is a hash of the caller's, `failure` the reason of calls
+that have failed or were refused, empty for the others."""
+
+
 call_leases = Table(
     "pallas_call_leases",
     METADATA,

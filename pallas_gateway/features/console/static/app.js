@@ -49,11 +49,12 @@ const LATER = {
   Versions: ['definition', 'definitions', 'dialog', 'forms', 'gateway_api', 'line_diff', 'text', 'views/difference'],
   Details: [
     'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome',
-    'shown_call', 'text', 'views/activity', 'views/copy', 'views/fields', 'views/hand_over', 'views/question', 'views/run_tool', 'views/text',
+    'shown_call', 'text', 'usage', 'views/activity', 'views/copy', 'views/fields', 'views/hand_over', 'views/question', 'views/run_tool', 'views/text',
+    'views/week',
   ],
   Front: ['ask', 'asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'polling', 'text'],
   Gateway: ['asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'text', 'views/graph'],
-  Usage: ['gateway_api', 'polling', 'text', 'usage'],
+  Usage: ['gateway_api', 'polling', 'text', 'usage', 'views/week'],
   SignIn: ['dialog', 'sign_in', 'text'],
   Token: ['dialog', 'text', 'views/copy'],
 };

@@ -2,7 +2,8 @@
 
 /**
  * @typedef {{agent?: string, conversation_id?: string | null, call_id?: string, stop_reason?: string,
- *   iterations?: number, duration_seconds?: number, usage?: Record<string, number>}} Facts
+ *   iterations?: number, duration_seconds?: number, usage?: Record<string, number>, usage_with_nested?: Record<string, number>,
+ *   cost?: number, cost_with_nested?: number}} Facts
  * @typedef {{text: string, images: {data: string, mimeType: string}[], isError: boolean, facts: Facts,
  *   notes: Record<string, any> | null, traceUrl: unknown}} Outcome
  * @typedef {{rule: string, until: number}} Limit the rule that refused a call, and the time from which it may allow one, in milliseconds

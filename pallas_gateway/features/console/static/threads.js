@@ -165,7 +165,7 @@ export async function* callEvents(path, body, token, signal) {
  */
 export function resultOf(answer, { seconds } = {}) {
   const images = Array.isArray(answer.images) ? answer.images : [];
-  const facts = { conversation_id: answer.threadId, call_id: answer.callId, stop_reason: answer.stopReason, usage: answer.usage ?? {}, duration_seconds: seconds };
+  const facts = { conversation_id: answer.threadId, call_id: answer.callId, stop_reason: answer.stopReason, usage: answer.usage ?? {}, duration_seconds: seconds, ...(answer.usageWithNested ? { usage_with_nested: answer.usageWithNested, cost_with_nested: answer.costWithNested } : {}) };
   return {
     content: [
       { type: 'text', text: String(answer.content ?? '') },

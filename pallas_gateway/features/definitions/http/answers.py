@@ -13,8 +13,8 @@ from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pallas_gateway.definitions.records import AgentVersion, Definition, Ratings, StoredAgent
-    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.core.hosted_agent import HostedAgent
+    from pallas_gateway.features.definitions.records import AgentVersion, Definition, Ratings, StoredAgent
 
 type Json = dict[str, Any]
 

@@ -53,12 +53,10 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.features.definitions.feature import DefinitionsFeature
     from pallas_gateway.features.definitions.http.answers import Json
-    from pallas_gateway.features.definitions.http.models import Options
+    from pallas_gateway.features.definitions.http.models import Options, VersionOptions
     from pallas_gateway.features.definitions.records import Definition, StoredAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
-    from pallas_gateway.web.agents.answers import Json
-    from pallas_gateway.web.agents.models import Options, VersionOptions
 
 
 LONGEST_WAIT_SECONDS = 30.0

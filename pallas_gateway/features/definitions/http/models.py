@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pydantic import ConfigDict, Field, with_config
 
-from pallas_gateway.web.api.models import Count, Query, Switch, Text, Time
+from pallas_gateway.doors.api.models import Count, Query, Switch, Text, Time
 
 Positive = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1)]

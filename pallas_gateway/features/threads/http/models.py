@@ -297,6 +297,8 @@ class Answer(TypedDict):
         ]
     ]
     usage: Usage
+    usageWithNested: NotRequired[Annotated[Usage, Field(description="With that of the agents that it has called.")]]
+    costWithNested: NotRequired[float]
     callId: Annotated[str, Field(description="The call in the gateway's log.")]
     params: NotRequired[
         Annotated[dict[str, Any], Field(description="Parameters that were `ignored`, or `changed` and to what.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mcp_types import ImageContent
 from starlette.responses import JSONResponse
 
-from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.calls.call import Image, Message, with_nested
 from pallas_gateway.calls.events.answer_text import text_of
 from pallas_gateway.doors.api.errors import limit_of, response_to
 from pallas_gateway.errors import GatewayError
@@ -67,6 +67,7 @@ class TurnResponse:
 
     def _answer(self, call: Call, reply: Reply, turn: ShownTurn) -> answers.Json:
         outcome = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
+        both = with_nested(reply.turns, reply.nested)
         questions = [answers.question(one) for one in turn.questions.values()]
         optional = {
             "params": reply.parameter_notes,
@@ -74,6 +75,8 @@ class TurnResponse:
             "historyLeftOut": turn.left_out,
             "questions": questions,
             "traceUrl": self.trace_url(call),
+            "usageWithNested": both.get("usage_with_nested"),
+            "costWithNested": both.get("cost_with_nested"),
         }
         notes = {name: value for name, value in optional.items() if value}
         return {**turn.about(), **answers.content_of(message_of(reply)), **outcome, **notes}

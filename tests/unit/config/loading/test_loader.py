@@ -132,6 +132,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "threads_max_bytes": 1024 * 1024 * 1024,
         "keep_tool_results": True,
         "tasks": None,
+        "usage_days": 400,
         "thread_expire_days": None,
     }
     assert (configuration.bind_host, configuration.gateway_port) == ("127.0.0.1", 24200)

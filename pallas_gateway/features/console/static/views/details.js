@@ -13,6 +13,7 @@ import { Copy } from './copy.js';
 import { HandOver } from './hand_over.js';
 import { RunTool } from './run_tool.js';
 import { Plain } from './text.js';
+import { week } from './week.js';
 
 const SOON_MS = 1000;
 const AGAIN_MS = 5000; // once a reason is known, or the version has not run for a while
@@ -49,6 +50,7 @@ export function Details({ agent }) {
           <${Copy} text=${agent.publicUrl} what="the MCP URL" small=${false} />
         </div>
       </section>
+      ${inside.value?.may_edit && !agent.registry && week(agent)}
       ${inside.value?.may_edit && html`<${Ratings} agent=${agent} />`}
       ${inside.value?.source && !agent.registry && html`<${DefinitionCard} agent=${agent} rights=${inside.value} />`}
       <section class="card" aria-labelledby="details-instruction">

@@ -148,10 +148,12 @@ function notesOf(notes) {
 /** @param {{call: ShownCall}} props */
 function Facts({ call }) {
   const facts = call.outcome.value?.facts ?? {};
-  const tokens = tokensOf(facts.usage);
+  const cost = facts.cost_with_nested ?? facts.cost;
+  const tokens = tokensOf(facts.usage_with_nested ?? facts.usage);
   const parts = [
     facts.iterations && `${facts.iterations} LLM ${facts.iterations === 1 ? 'turn' : 'turns'}`,
-    (tokens.in > 0 || tokens.out > 0) && `${tokens.in.toLocaleString()} tokens in, ${tokens.out.toLocaleString()} out`,
+    (tokens.in > 0 || tokens.out > 0) && `${tokens.in.toLocaleString()} tokens in, ${tokens.out.toLocaleString()} out${facts.usage_with_nested ? ' with nested calls' : ''}`,
+    typeof cost === 'number' && `cost ${cost.toLocaleString(undefined, { maximumSignificantDigits: 3 })}`,
     facts.stop_reason !== 'endTurn' && harmless(stopOf(facts.stop_reason)),
     duration(facts.duration_seconds),
   ].filter(Boolean);

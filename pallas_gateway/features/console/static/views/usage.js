@@ -4,7 +4,8 @@ import { html, useEffect, useId, useSignal } from '../html.js';
 import { poll } from '../polling.js';
 import { caller, isLost, token } from '../state.js';
 import { cut, harmless } from '../text.js';
-import { byTokens, costText, readUsage, tokensIn } from '../usage.js';
+import { added, byTokens, costText, failed, hasWholeDay, readUsage, tokensIn } from '../usage.js';
+import { Week } from './week.js';
 
 const EVERY_MS = 10_000;
 const MOST_ROWS = 200;
@@ -23,7 +24,7 @@ const KINDS = { calls_per_minute: 'calls a minute', calls_at_once: 'calls at onc
 export function Usage() {
   const known = useSignal(/** @type {Known | null} */ (null));
   const problem = useSignal('');
-  const period = useSignal(/** @type {'today' | 'total'} */ ('today'));
+  const chosen = useSignal('');
   useEffect(() => {
     const leaving = new AbortController();
     const read = async () => {
@@ -37,46 +38,73 @@ export function Usage() {
   return html`
     <div class="heading">
       <h1>Usage</h1>
-      <${Period} period=${period} since=${known.value?.since} />
+      <${Period} chosen=${chosen} known=${known.value} />
     </div>
     <div class="sections">
-      ${problem.value ? html`<p class="notice error" role="alert">${problem.value}</p>` : html`<${Tables} known=${known.value} period=${period.value} />`}
+      ${problem.value ? html`<p class="notice error" role="alert">${problem.value}</p>` : html`<${Tables} known=${known.value} chosen=${chosen.value} />`}
     </div>
   `;
 }
 
-/** @param {{period: any, since: string | undefined}} props */
-function Period({ period, since }) {
+/**
+ * Return the periods whose usage is known, by their names: those of days that are stored, and what the gateway has counted.
+ * @param {Known} known
+ * @returns {Record<string, (whose: 'own' | 'all') => Row[] | undefined>}
+ */
+function periods(known) {
+  const { days, day } = known;
+  const total = { [`Since ${new Date(known.since).toLocaleString()}`]: (/** @type {'own' | 'all'} */ whose) => known[whose]?.total };
+  if (days) {
+    return {
+      'Today (UTC)': (whose) => days[whose] && added(days[whose].filter((row) => row.day === day)),
+      'Last 7 days': (whose) => days[whose] && added(days[whose]),
+      ...total,
+    };
+  }
+  return hasWholeDay(known) ? { 'Today (UTC)': (whose) => known[whose]?.today, ...total } : total;
+}
+
+/** @param {{chosen: any, known: Known | null}} props */
+function Period({ chosen, known }) {
   const id = useId();
+  if (known === null) return null;
+  const names = Object.keys(periods(known));
   return html`
     <label class="hint" for=${id}>Period</label>
-    <select id=${id} value=${period.value} onChange=${(/** @type {any} */ event) => (period.value = event.target.value)}>
-      <option value="today">Today (UTC)</option>
-      <option value="total">Since ${since ? new Date(since).toLocaleString() : 'the start'}</option>
+    <select id=${id} value=${chosen.value || names[0]} onChange=${(/** @type {any} */ event) => (chosen.value = event.target.value)}>
+      ${names.map((name) => html`<option value=${name}>${name}</option>`)}
     </select>
   `;
 }
 
-/** @param {{known: Known | null, period: 'today' | 'total'}} props */
-function Tables({ known, period }) {
+/** @param {{known: Known | null, chosen: string}} props */
+function Tables({ known, chosen }) {
   if (isLost.value) return html`<p class="empty">Not known now.</p>`;
   if (known === null) return html`<p class="empty" role="status">Loading the usage…</p>`;
-  const { own, all, limits } = known;
+  const { own, all, limits, days } = known;
+  const offered = periods(known);
+  const rowsOf = offered[chosen] ?? Object.values(offered)[0];
   return html`
     ${limits.length > 0 &&
     html`<section class="card" aria-labelledby="usage-limits">
       <h2 id="usage-limits">Limits</h2>
       <${Limits} limits=${limits} />
     </section>`}
+    ${days &&
+    html`<section class="card" aria-labelledby="usage-week">
+      <h2 id="usage-week">Last 7 days${days.all ? ' of all callers' : ''}</h2>
+      <${Week} rows=${days.all ?? days.own} today=${known.day} since=${days.since} heading="usage-week" />
+      ${!days.complete && html`<p class="hint">There are too many rows to show all: the earliest days are not whole.</p>`}
+    </section>`}
     <section class="card" aria-labelledby="usage-own">
       <h2 id="usage-own">Usage of ${nameOf(known.caller)}</h2>
       ${!own.complete && html`<p class="notice degraded">There are too many callers to count each. Usage of this caller may be among the others.</p>`}
-      <${Rows} rows=${own[period]} caption="Own usage" heading="usage-own" />
+      <${Rows} rows=${rowsOf('own') ?? []} caption="Own usage" heading="usage-own" />
     </section>
     ${all &&
     html`<section class="card" aria-labelledby="usage-all">
       <h2 id="usage-all">All callers</h2>
-      <${Rows} rows=${all[period]} caption="Usage of all callers" heading="usage-all" />
+      <${Rows} rows=${rowsOf('all') ?? []} caption="Usage of all callers" heading="usage-all" />
     </section>`}
   `;
 }
@@ -122,6 +150,7 @@ function Rows({ rows, caption, heading }) {
   if (rows.length === 0) return html`<p class="hint">No calls.</p>`;
   const hasCallers = rows[0].caller !== undefined;
   const hasCosts = rows.some(({ cost }) => cost !== null);
+  const hasFailures = rows.some(({ failures }) => failures);
   const estimated = rows.reduce((sum, row) => sum + row.estimatedTokens, 0);
   return html`
     <div class="scroll" tabindex="0" role="group" aria-labelledby=${heading}>
@@ -131,6 +160,7 @@ function Rows({ rows, caption, heading }) {
           <tr>
             ${hasCallers && html`<th scope="col">Caller</th>`}
             <th scope="col">Agent</th><th scope="col">Calls</th><th scope="col">Nested calls</th><th scope="col">Refused</th>
+            ${hasFailures && html`<th scope="col">Failed</th>`}
             <th scope="col">Tokens in</th><th scope="col">Tokens out</th>${hasCosts && html`<th scope="col">Cost</th>`}
           </tr>
         </thead>
@@ -140,7 +170,7 @@ function Rows({ rows, caption, heading }) {
               <tr>
                 ${hasCallers && html`<th scope="row">${nameOf(row.caller)}</th>`}
                 ${hasCallers ? html`<td>${nameOf(row.agent)}</td>` : html`<th scope="row">${nameOf(row.agent)}</th>`}
-                ${[row.calls, row.nestedCalls, row.refused, tokensIn(row.tokens), row.tokens.output].map((count) => html`<td class="number">${count.toLocaleString()}</td>`)}
+                ${[row.calls, row.nestedCalls, row.refused, ...(hasFailures ? [failed(row)] : []), tokensIn(row.tokens), row.tokens.output].map((count) => html`<td class="number">${count.toLocaleString()}</td>`)}
                 ${hasCosts && html`<td class="number">${costText(row.cost)}</td>`}
               </tr>
             `,
