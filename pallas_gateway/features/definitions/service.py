@@ -11,7 +11,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.config.loading.cross_checks import AGENT_NAME
 from pallas_gateway.core.offers import PossibleOwners
