@@ -15,6 +15,7 @@ from pallas_gateway.features.registry.feature import RegistryFeature
 from pallas_gateway.features.running_calls.feature import RunningCallsFeature
 from pallas_gateway.features.sign_in.feature import SignInFeature
 from pallas_gateway.features.threads.feature import ThreadsFeature
+from pallas_gateway.features.tries.feature import TriesFeature
 from pallas_gateway.features.usage.feature import UsageFeature
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ FEATURES: tuple[type[Feature], ...] = (
     AuditFeature,
     UsageFeature,
     RunningCallsFeature,
+    TriesFeature,
     DefinitionsFeature,
     ThreadsFeature,
     OpenAiDoor,

@@ -33,7 +33,9 @@ PARAMS_META_KEY = "pallas/params"
 PDF = "application/pdf"
 Role = Literal["user", "assistant"]
 type Stop = Literal["deadline", "repeat", "oscillation", "max_iterations", "budget", "limited"]
-type Api = Literal["mcp", "openai", "threads", "console"]
+type Api = Literal["mcp", "openai", "threads", "console", "try"]
+TRIES = "(try)"
+"""Stands in metrics for the agents that are tried without being saved: their names must not pile up there."""
 
 
 def new_call_id() -> str:
@@ -190,6 +192,11 @@ class Call:
     def is_nested(self) -> bool:
         """True if a running call of this gateway made this one."""
         return self.parent_call_id is not None
+
+    @property
+    def counted_as(self) -> str:
+        """The agent of the call in metrics."""
+        return TRIES if self.api == "try" else self.agent
 
     @property
     def is_continued(self) -> bool:

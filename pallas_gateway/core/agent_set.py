@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pallas_gateway.calls.asking.asking import AskRules
 from pallas_gateway.calls.prices import Prices
 from pallas_gateway.core import agent_specs
-from pallas_gateway.core.admission import Admission, Limits
+from pallas_gateway.core.admission import Admission, Limit, Limits
 from pallas_gateway.core.agent_state import AgentState, SharedServices, State
 from pallas_gateway.core.health.checker import HealthChecker
 from pallas_gateway.core.health.health_rounds import HealthRounds
 from pallas_gateway.core.health.verdict import Life, judge
-from pallas_gateway.core.hosted_agent import HostedAgent
+from pallas_gateway.core.hosted_agent import HostedAgent, TriedAgent
 from pallas_gateway.core.retiring import RetiringAgents
 from pallas_gateway.core.supervisor import Supervisor
 from pallas_gateway.errors import AgentStartError
@@ -283,6 +283,27 @@ class AgentSet:
     def _begin(self, name: str) -> None:
         if self.supervisor is not None and not self.agents[name].is_refused:  # without it, `hosting` starts the agent
             self.supervisor.begin(self.agents[name])
+
+    @asynccontextmanager
+    async def trying(self, configuration: Configuration, name: str) -> AsyncIterator[HostedAgent]:
+        """Start an agent of `configuration` beside those that are hosted, for the calls of the block.
+
+        Raises:
+            AgentStartError: it cannot be started.
+        """
+        if self.supervisor is None:
+            raise AgentStartError("the gateway is not up")
+        settings, gateway = configuration.deployment.agents[name], configuration.deployment.gateway
+        slots = self._limits.of(None, gateway.max_in_flight)
+        admission = Admission(own=Limit(settings.max_in_flight), gateway=slots, queue_seconds=gateway.queue_seconds)
+        agent = TriedAgent(name, settings, admission, self._shared_services())
+        spec = agent_specs.agent_spec(configuration, replace(self._addresses, configuration=configuration), name)
+        standby = await self.supervisor.start_beside(agent, replace(spec, peer_calls=self.servers.peers))
+        try:
+            agent.answer_on(standby.runtime)
+            yield agent
+        finally:
+            standby.drop()
 
     async def _outdated(self, prepared: Prepared) -> list[AgentSpec]:
         """Return the new specs of running agents that are outdated, without those that were tried already.

@@ -56,7 +56,7 @@ def books(metrics: Metrics) -> tuple[Listener, ...]:
 
 
 def _count(call: RunningCall, end: CallEnd, metrics: Metrics) -> None:
-    agent, caller = call.call.agent, call.call.caller
+    agent, caller = call.call.counted_as, call.call.caller
     metrics.send_message.labels(agent, "ok" if end.outcome == "ok" else "error").inc()
     metrics.send_message_seconds.labels(agent).observe(call.seconds)
     if end.outcome == "refused":

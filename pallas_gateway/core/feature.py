@@ -96,6 +96,7 @@ class Feature:
     Attributes:
         settings: the keys of `gateway` in agents.yaml that are of it; without the feature they are a problem.
         listed: its routes, but for those of `api`.
+        needs: the features without which it is not there.
         needs_database: it is only there with `gateway.database`.
         listeners: called at the end of each call.
         offers: what others find by `Gateway.find`.
@@ -103,6 +104,7 @@ class Feature:
 
     settings: ClassVar[Sequence[str]] = ()
     listed: ClassVar[Sequence[ListedRoute]] = ()
+    needs: ClassVar[Sequence[type[Feature]]] = ()
     needs_database: ClassVar[bool] = False
     offers: Sequence[object] = ()
     listeners: Sequence[Listener] = ()

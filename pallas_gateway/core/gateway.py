@@ -39,6 +39,7 @@ from pallas_gateway.telemetry.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from pallas_gateway.calls.asking.elsewhere import Elsewhere
     from pallas_gateway.config.loading.configuration import Configuration
@@ -224,6 +225,10 @@ class Gateway:
         # No `await` from here on, as above.
         self.configuration, self.addresses = configuration, addresses
         return self._agent_set.apply(prepared)
+
+    def trying(self, configuration: Configuration, name: str) -> AbstractAsyncContextManager[HostedAgent]:
+        """Start an agent that is not hosted for the calls of the block; see `AgentSet.trying`."""
+        return self._agent_set.trying(configuration, name)
 
     def times_of(self, agent: HostedAgent) -> tuple[datetime, datetime]:
         """Return when an agent was created and last updated.

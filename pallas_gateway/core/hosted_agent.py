@@ -6,29 +6,29 @@ instance.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from pallas_gateway.calls.asking.approvals import Approvals
 from pallas_gateway.calls.asking.asking import CANNOT_ASK, Questions
 from pallas_gateway.calls.asking.watch import QuestionEvents
 from pallas_gateway.calls.call import Credentials
 from pallas_gateway.calls.events.events import Admitted
-from pallas_gateway.core.agent_state import AgentState
+from pallas_gateway.core.agent_state import AgentState, AgentVersion, State, Status
 from pallas_gateway.core.fitting import fitted, told_of_changes
 from pallas_gateway.core.running_call import RunningCall
 from pallas_gateway.errors import CallRefusedError, GatewayError
+from pallas_gateway.tasks import UseCount
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator, Coroutine
     from typing import Any
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.core.agent_state import AgentVersion
     from pallas_gateway.core.calls import Calls
-    from pallas_gateway.runtime.protocols import Instance
+    from pallas_gateway.runtime.protocols import AgentRuntime, Instance
 
 
 class HostedAgent(AgentState):
@@ -95,7 +95,7 @@ class HostedAgent(AgentState):
         """Open an instance for an admitted call."""
         running.sink.put(Admitted())
         bearer, in_flight = sent.caller.bearer, self._shared.metrics.calls_in_flight
-        with self._shared.calls.one_more(), in_flight.labels(self.name).track_inprogress():
+        with self._shared.calls.one_more(), in_flight.labels(sent.counted_as).track_inprogress():
             credentials = Credentials(bearer, bearer if self._shared.llm_pass_through else None)
             async with version.runtime.open(sent, credentials, running.sink, running.options, questions) as instance:
                 with running.using(instance):
@@ -124,3 +124,20 @@ class HostedAgent(AgentState):
                 "Agents may be calling each other in a circle. Answer without calling another agent."
             )
             raise CallRefusedError(message, reason="nesting_too_deep")
+
+
+class TriedAgent(HostedAgent):
+    """An agent that is started to be tried: it is in no list, and has no state and no metrics of its own."""
+
+    @override
+    def reset(self) -> None:
+        self.status, self._tried = Status(State.PENDING), asyncio.Event()
+
+    def answer_on(self, runtime: AgentRuntime) -> None:
+        """Answer calls from now on."""
+        uses = self._uses.setdefault(runtime, UseCount())
+        self._version = AgentVersion(self.settings, self._admission, runtime, uses)
+
+    @override
+    def leave(self, why: str) -> None:
+        self._version = None

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pallas_gateway.core.agent_set import Changes
     from pallas_gateway.core.feature import PortRoutes
 
-type Action = Literal["call", "search", "copy"]
+type Action = Literal["call", "search", "copy", "try"]
 
 
 @dataclass(frozen=True, slots=True)
 class CallEntry:
-    """A call at its admission, or a search in threads or a copy of one, which count as a call.
+    """A call at its admission, or a search in threads or a copy of one, which count as a call; or the start of a try.
 
     Attributes:
         call_id: its id.

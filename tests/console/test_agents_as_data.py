@@ -111,7 +111,9 @@ async def test_problems_stand_beside_their_fields_and_the_first_has_the_focus(ma
     await expect(page.get_by_text("Enter a name.")).to_be_visible()
     await field(page, "Name").fill("checked")
     await field(page, "Instruction").fill("Read {{file:/etc/passwd}}.")
+    await page.get_by_text("Advanced", exact=True).click()
     await field(page, "LLM turns in a call").fill("99")
+    await page.get_by_text("Advanced", exact=True).click()
     pages.expected += ["status of 422", "status of 409"]
     await page.get_by_role("button", name="Check", exact=True).click()
     await expect(field(page, "LLM turns in a call")).to_have_attribute("aria-invalid", "true")
@@ -144,6 +146,7 @@ async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and
     await expect(field(page, "Description")).to_have_value("Writes.")
     await field(page, "Description").fill("Writes poems.")
     await field(page, "Instruction").fill("You are poet.\nBe long.")
+    await page.get_by_text("Advanced", exact=True).click()
     await page.get_by_text("Parameters of its calls (1 set)").click()
     await field(page, "temperature").fill("1")
     await page.get_by_label("Reason of the change").fill("Too short.")
@@ -208,6 +211,52 @@ async def test_a_version_that_does_not_start_is_shown_with_the_reason_until_one_
     assert await findings(page) == []
     await managed.change("picky", model=MODEL)
     await runs(page, 3)
+
+
+@pytest.mark.journey
+async def test_the_form_answers_by_what_it_says_before_it_is_saved(managed: Managing, pages: Pages) -> None:
+    await managed.make("draft", servers=["notes"], examples=["add"])
+    page = await pages.open(managed.base_url, "#/agents/draft/edit")
+    trial = page.get_by_role("region", name="Try it")
+    await field(page, "Instruction").fill("You are better.")
+    await send(page, "Hi")
+    await answered(page, "better heard Hi")
+    await field(page, "Instruction").fill("You are best.")
+    await trial.get_by_role("button", name="Clear").click()
+    await trial.get_by_role("list", name="Examples").get_by_role("button", name="add").click()
+    await page.get_by_role("textbox", name="Message").press("Enter")
+    await answered(page, "best told")
+    await expect(trial.get_by_role("group", name="notes/add", exact=True)).to_contain_text("completed")
+    assert (await stored(managed, "draft"))["version"] == 1
+    pages.expected.append("status of 422")
+    await page.get_by_text("Advanced", exact=True).click()
+    await field(page, "Calls at once").fill("2")
+    await field(page, "LLM turns in a call").fill("99")
+    await page.get_by_text("Advanced", exact=True).click()
+    await send(page, "Hi again")
+    await expect(field(page, "LLM turns in a call")).to_have_attribute("aria-invalid", "true")
+    await expect(field(page, "LLM turns in a call")).to_be_focused()
+    await expect(trial.get_by_role("alert")).to_contain_text("must be at most 20")
+
+
+async def test_a_question_of_an_agent_that_is_tried_is_answered_and_a_call_is_stopped(
+    managed: Managing, pages: Pages
+) -> None:
+    page = await pages.open(managed.base_url, "#/new-agent")
+    await field(page, "Instruction").fill("You are new.")
+    await page.get_by_role("combobox", name="Model").select_option(MODEL)
+    await page.get_by_role("checkbox", name="notes", exact=True).check()
+    await page.get_by_text("Advanced", exact=True).click()
+    await field(page, "Tools to approve").fill("notes/add")
+    await send(page, "add")
+    trial = page.get_by_role("region", name="Try it")
+    await trial.get_by_role("button", name="Allow once").click()
+    await answered(page, "new told")
+    await trial.get_by_role("button", name="Retry").click()
+    await expect(trial.get_by_role("button", name="Allow once")).to_be_visible()
+    await trial.get_by_role("button", name="Stop", exact=True).click()
+    await expect(trial.get_by_text("Stopped.")).to_be_visible()
+    await expect(page.get_by_role("link", name="unsaved")).to_have_count(0)
 
 
 @pytest.mark.needs("console-tools")
@@ -433,6 +482,7 @@ async def test_hostile_texts_are_text_in_the_form_the_versions_and_the_details(m
     await expect(preview).to_contain_text("<script>window.pwned")
     await field(page, "Instruction").fill(HOSTILE)
     await expect(preview).to_contain_text("Image: pixel")
+    await page.get_by_text("Advanced", exact=True).click()
     for name in ("Title", "Description", "Icon", "Tools to approve"):
         await field(page, name).fill(HOSTILE.replace("\n", " "))
     pages.expected.append("status of 422")

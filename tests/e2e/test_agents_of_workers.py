@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.e2e.fleet import fleet
 from tests.support.agents_api import POEM, RELEASED
+from tests.support.threads_api import stream_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,3 +48,22 @@ async def _write(http: httpx.AsyncClient, text: str) -> bool:
         answer = await http.patch("/agents/poet", json={"description": f"{text} {etag}"}, headers={"If-Match": etag})
         if answer.status_code != 412:
             return answer.status_code == 200
+
+
+async def test_a_try_asks_its_caller_at_each_worker_and_two_run_at_once_over_all(tmp_path: Path) -> None:
+    gateway: dict[str, Any] = {"database": "sqlite:///pallas.db", "agents_may_use": {"models": ["generic.*"]}}
+    definition = {"instruction": "-", "model": "generic.test-model", "humanInput": True}
+    path, body = "/agents/try", {"definition": definition, "message": "ask me"}
+    async with fleet(tmp_path, **gateway) as served, AsyncExitStack() as stack:
+        api = f"{served.base_url}/api/v1"
+        one, other = [await stack.enter_async_context(served.client_of(pid, api)) for pid in sorted(served.pids)]
+        async with stream_of(one, path, body) as first, stream_of(one, path, body) as second:
+            begun, question = await first.event("try"), await first.event("question")
+            await second.event("question")
+            third = await other.post(path, json=body)
+            accept = {question["id"]: {"action": "accept", "content": {"name": "Ada"}}}
+            given = await other.post(f"{path}/{begun['tryId']}/answers", json={"answers": accept})
+            final = await first.last()
+    assert (third.status_code, third.json()["limit"]["rule"]) == (429, "tries")
+    assert given.status_code == 204
+    assert "Ada" in final["content"]

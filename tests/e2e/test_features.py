@@ -42,11 +42,16 @@ def paths_of(feature: type[Feature]) -> set[str]:
     return {path for path in (*listed, *(one.path for one in operations if one.method == "GET")) if "{" not in path}
 
 
+def without(left_out: type[Feature]) -> list[type[Feature]]:
+    """The features without one, and without those that need it."""
+    return [one for one in FEATURES if one is not left_out and left_out not in one.needs]
+
+
 @pytest.mark.parametrize("left_out", FEATURES, ids=lambda one: one.__name__)
 async def test_without_a_feature_a_call_is_answered_and_its_routes_are_not_there(
     left_out: type[Feature], tmp_path: Path
 ) -> None:
-    features = [one for one in FEATURES if one is not left_out]
+    features = without(left_out)
     settings = {name: value for name, value in SETTINGS.items() if name not in left_out.settings}
     project = write_project(tmp_path, {"echo": Agent()}, gateway=settings)
     async with running(project, features=features) as served:
@@ -64,7 +69,7 @@ async def test_without_a_feature_a_call_is_answered_and_its_routes_are_not_there
 async def test_settings_of_a_feature_that_is_left_out_are_problems(left_out: type[Feature], tmp_path: Path) -> None:
     project = write_project(tmp_path, {"echo": Agent()}, gateway=SETTINGS)
     with pytest.raises(ConfigurationError) as refused:
-        async with running(project, features=[one for one in FEATURES if one is not left_out]):
+        async with running(project, features=without(left_out)):
             raise AssertionError("it has started")
     given = [name for name in sorted(SETTINGS) if name in left_out.settings]
     why = "this gateway was built without the feature that this key is of"

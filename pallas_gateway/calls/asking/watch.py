@@ -29,7 +29,7 @@ class QuestionEvents:
     ) -> None:
         self._call = call
         self._trail = trail
-        self._agent = call.agent
+        self._agent, self._counted = call.agent, call.counted_as
         self._sink = sink
         self._metrics = metrics
         self._open = open_questions
@@ -37,14 +37,14 @@ class QuestionEvents:
     def asked(self, question: Question) -> None:
         """Notify the client, log it without its text, and count an open question."""
         self._open[question.id] = monotonic()
-        self._metrics.questions_open.labels(self._agent).inc()
+        self._metrics.questions_open.labels(self._counted).inc()
         self._sink.put(QuestionAsked(question, question.text_for(self._agent)))
         # `server` is null if the agent asks.
         _log.info("question asked", extra=_facts(question))
 
     def answered(self, question: Question, answer: Answer) -> None:
         """Log, note and count the question by its outcome; notify the client if it was open."""
-        self._metrics.questions.labels(self._agent, question.kind, answer.outcome).inc()
+        self._metrics.questions.labels(self._counted, question.kind, answer.outcome).inc()
         asked_at = self._open.pop(question.id, None)
         seconds = 0.0 if asked_at is None else round(monotonic() - asked_at, 3)
         ended = {"outcome": answer.outcome, "seconds": seconds, "why": answer.why}
@@ -54,7 +54,7 @@ class QuestionEvents:
         facts = {**facts_of(self._call), "kind": question.kind, "tool": question.tool}
         self._trail.record(action, answer.outcome, facts)
         if asked_at is not None:
-            self._metrics.questions_open.labels(self._agent).dec()
+            self._metrics.questions_open.labels(self._counted).dec()
             self._sink.put(QuestionClosed(question.id, answer.action))
 
 

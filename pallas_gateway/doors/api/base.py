@@ -84,7 +84,10 @@ class _Route(Route):
 
     @override
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return (Match.NONE, {}) if scope["path"].endswith("\n") else super().matches(scope)
+        match, child = (Match.NONE, {}) if scope["path"].endswith("\n") else super().matches(scope)
+        # A route that has the method comes first: `POST /agents/try` tries, `GET /agents/try` reads an agent.
+        has_method = isinstance(self.endpoint, _Endpoints) and self.endpoint.find(scope["method"]) is not None
+        return (match if has_method or match is Match.NONE else Match.PARTIAL), child
 
 
 class _Endpoints:
@@ -94,8 +97,11 @@ class _Endpoints:
         self._api = api
         self._methods = methods
 
+    def find(self, method: str) -> Operation | None:
+        return self._methods.get("GET" if method == "HEAD" else method)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        operation = self._methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        operation = self.find(scope["method"])
         if operation is None:
             await not_allowed(self._methods)(scope, receive, send)
         else:

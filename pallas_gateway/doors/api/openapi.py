@@ -59,6 +59,7 @@ _PATHS: Json = {
     "call": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
     "name": {"type": "string", "minLength": 1},
     "version": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+    "try": {"type": "string", "pattern": "^[0-9a-f]+\\.[0-9a-f]{32}$"},
     "turn": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
 }
 _IF_MATCH: Json = {

@@ -78,6 +78,16 @@ def merged(configuration: Configuration, snapshot: Snapshot, known: Known | None
     )
 
 
+def with_agent(configuration: Configuration, agent: StoredAgent) -> Configuration:
+    """Return a configuration with one agent more, or with another definition of one; it has been checked."""
+    settings = settings_of(rules.effective(agent.definition, configuration.deployment.gateway.agents_may_use))
+    agents = {**configuration.deployment.agents, agent.name: settings}
+    deployment = configuration.deployment.model_copy(update={"agents": agents})
+    return replace(
+        configuration, deployment=deployment, stored={**configuration.stored, agent.name: _described(agent, None)}
+    )
+
+
 def _refused(configuration: Configuration, stored: Mapping[str, StoredAgent], known: Known) -> dict[str, str]:
     """Return why agents may not run: their own reasons, else a sub-agent that may not run."""
     around = rules.Surroundings.of(configuration, {*configuration.deployment.agents, *stored}, is_stored=True)

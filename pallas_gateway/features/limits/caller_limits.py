@@ -14,10 +14,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, override
 
 from pallas_gateway.calls.permit import NO_PERMIT, Permit
-from pallas_gateway.config.model.limits import LimitsSettings
+from pallas_gateway.config.model.limits import LimitsSettings, RuleSettings
 from pallas_gateway.core.offers import CallLimits, UsedLimit
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, AgentUnavailableError, CallLimitedError
-from pallas_gateway.features.limits.rules import Exceeded, Rules
+from pallas_gateway.features.limits.rules import Exceeded, Rule, Rules
 from pallas_gateway.shared.protocol import SharedAwayError
 
 if TYPE_CHECKING:
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.permit import CallEnd, Excess
     from pallas_gateway.core.offers import CallEntry
-    from pallas_gateway.features.limits.rules import Rule
     from pallas_gateway.shared.protocol import Answer, Shared, Used, Wanted
 
 MEASURE_EVERY_SECONDS = 10.0
 """Least pause between two measurements of counters in a database."""
+_TRIES = Rule("tries", ("(try)", "", "caller", 1), RuleSettings(calls_at_once=2))
+"""Limits the agents that an editor tries at once; their calls have the rules of calls."""
 _UNDECIDED = "The gateway cannot decide on this call now; try again in a moment."
 _log = logging.getLogger("pallas.limits")
 
@@ -70,7 +71,7 @@ class CallerLimits(CallLimits):
             AgentUnavailableError: the parent of this worker is gone or hangs, and a rule may limit the call.
         """
         counts, uses_tokens = not entry.is_nested, entry.action == "call"
-        matching = self._rules.matching(entry.caller, entry.agent)
+        matching = self._rules.matching(entry.caller, entry.agent) if entry.action != "try" else (_TRIES,)
         rules = [one for one in matching if one.limits(counts=counts, uses_tokens=uses_tokens)]
         if not rules:
             return NO_PERMIT

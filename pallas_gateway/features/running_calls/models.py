@@ -27,7 +27,7 @@ class Call(TypedDict):
     caller: Annotated[
         str, Field(description="`key:NAME`, `token:NAME` or `anonymous`; of a nested call the outermost caller.")
     ]
-    api: Literal["mcp", "openai", "threads", "console"]
+    api: Literal["mcp", "openai", "threads", "console", "try"]
     startedAt: Time
     step: Annotated[Count, Field(description="LLM turns begun.")]
     seconds: Annotated[float, Field(ge=0)]

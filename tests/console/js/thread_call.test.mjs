@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { answersOf } from '../../../pallas_gateway/features/console/static/asked.js';
 import { newTurn } from '../../../pallas_gateway/features/console/static/conversations.js';
 import { ThreadCall } from '../../../pallas_gateway/features/console/static/thread_call.js';
+import { TryCall } from '../../../pallas_gateway/features/console/static/try_call.js';
 
 globalThis.document = { hidden: false };
 globalThis.requestAnimationFrame = setImmediate;
@@ -88,4 +89,18 @@ test('a stream that begins again takes the place of what was seen, and one witho
   assert.deepEqual([texts(), call.questions.value], [[['turn', 'One']], open]);
   assert.equal(await again(THREAD, delta('One'), delta(' two'), QUESTION, { type: 'final', content: 'One two' }), false);
   assert.deepEqual([texts(), call.state.value, call.loss.value], [[['turn', 'One two']], 'complete', '']);
+});
+
+test('a call of an unsaved definition sends it with the answered turns, and what is wrong with it is known', async () => {
+  const [earlier, turn, requests] = [{ ...newTurn('hi'), state: 'complete', result: { content: [{ type: 'text', text: 'ho' }] } }, newTurn('and?'), []];
+  const tried = { name: 'new', definition: { instruction: 'Be.' }, isNew: true };
+  const call = new TryCall(turn, { turns: [earlier, turn] }, { tried, token: () => '' });
+  globalThis.fetch = async (url, { body }) => {
+    requests.push([url, JSON.parse(body)]);
+    return new Response(JSON.stringify({ error_description: 'No.', problems: [{ path: 'model' }] }), { status: 422 });
+  };
+  assert.deepEqual([await call.run(), call.state.value, call.refusal.problems], [false, 'error', [{ path: 'model' }]]);
+  const messages = [{ role: 'user', content: 'hi' }, { role: 'assistant', content: 'ho' }];
+  const definition = { name: 'new', instruction: 'Be.' };
+  assert.deepEqual(requests, [['../api/v1/agents/try', { definition, message: 'and?', messages, assistantStream: true }]]);
 });

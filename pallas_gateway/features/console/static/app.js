@@ -42,10 +42,7 @@ const LATER = {
     'shown_call', 'text', 'waterfall', 'views/activity', 'views/copy', 'views/text', 'views/waterfall',
   ],
   Connect: ['clients', 'views/copy'],
-  AgentForm: [
-    'definition', 'definitions', 'forms', 'gateway_api', 'inlines', 'line_diff', 'markdown', 'parameters', 'text', 'views/agent_fields',
-    'views/copy', 'views/difference', 'views/fields', 'views/text',
-  ],
+  AgentForm: [...OF_CHAT, 'definition', 'definitions', 'line_diff', 'try_call', 'views/agent_fields', 'views/chat', 'views/difference', 'views/try'],
   Versions: ['definition', 'definitions', 'dialog', 'forms', 'gateway_api', 'line_diff', 'text', 'views/difference'],
   Details: [
     'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome',

@@ -54,7 +54,7 @@ const WHOLE = ['callTimeoutSeconds'];
  *   examples: string[]}} Values what the form holds; `isPicked`: servers or tools were changed in it
  * @typedef {{name: string, description?: string}} Tool
  * @typedef {{name: string, globs: string[], tools: Tool[] | null, reason?: string}} Released a server; its tools are null if they are not known
- * @typedef {{mayCreate: boolean, models: string[], modelPatterns: string[], defaultModel: string | null, servers: Released[], agents: {name: string, title?: string}[],
+ * @typedef {{mayCreate: boolean, models: string[], modelPatterns: string[], defaultModel: string | null, servers: Released[], agents: {name: string, title?: string, description?: string}[],
  *   approve: string[], most: Record<string, number>}} MayUse
  * @typedef {{path: string, message: string}} Problem
  */

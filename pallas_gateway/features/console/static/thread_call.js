@@ -64,6 +64,7 @@ export class ThreadCall extends ShownCall {
       await this._drawn();
       if (this._controller.signal.aborted) return this._ended('stopped');
       const { message, status, data } = /** @type {McpError} */ (error);
+      this.refusal = data;
       if (status === LIMITED) this.limit = limitFrom(/** @type {any} */ (data)?.rule, /** @type {any} */ (data)?.retryAfter);
       if (this.turn.number === undefined || !isLoss(error)) return this._ended('error', { error: message });
       this.loss.value = message;
@@ -117,7 +118,7 @@ export class ThreadCall extends ShownCall {
   async answer(question, answer) {
     super.answer(question, answer);
     try {
-      await giveAnswers(String(this._conversation.threadId), { [question.id]: answer }, this._gateway.token());
+      await giveAnswers(this._answersAt(), { [question.id]: answer }, this._gateway.token());
     } catch (error) {
       if (error instanceof McpError && error.status === 404) return this._closeElsewhere(question.id);
       question.sent.value = false;
@@ -130,7 +131,7 @@ export class ThreadCall extends ShownCall {
     const { message, images, params, number, replaces } = this.turn;
     const { threadId } = this._conversation;
     const [token, stopped] = [this._gateway.token(), this._controller.signal];
-    if (number !== undefined) return callEvents(`threads/${threadId}/answers`, { answers: {} }, token, stopped);
+    if (number !== undefined) return callEvents(this._answersAt(), { answers: {} }, token, stopped);
     const body = {
       message,
       ...(threadId ? { threadId } : {}),
@@ -139,6 +140,11 @@ export class ThreadCall extends ShownCall {
       ...(Object.keys(params).length ? { params } : {}),
     };
     return callEvents(`agents/${encodeURIComponent(this._gateway.agent)}/chat`, body, token, stopped);
+  }
+
+  /** The path of the answers to its questions. */
+  _answersAt() {
+    return `threads/${this._conversation.threadId}/answers`;
   }
 
   /** @param {any} event */
@@ -220,6 +226,8 @@ export class ThreadCall extends ShownCall {
     return false;
   }
 
+  /** @type {any} what the gateway says of a refused request */
+  refusal = null;
   /** True once the gateway has sent an event. */
   wasReached = false;
   /** @type {any} */

@@ -132,13 +132,13 @@ export async function cancelCall(id, token) {
 
 /**
  * Answer questions; the call goes on, and its events with it.
- * @param {string} id
+ * @param {string} path
  * @param {Record<string, any>} answers
  * @param {string} token
  */
-export async function giveAnswers(id, answers, token) {
+export async function giveAnswers(path, answers, token) {
   const controller = new AbortController();
-  await request(`threads/${id}/answers`, { ...streamed({ answers }), token, signal: controller.signal });
+  await request(path, { ...streamed({ answers }), token, signal: controller.signal });
   controller.abort();
 }
 
@@ -185,7 +185,7 @@ export function endedBy(message) {
 
 /** @param {Record<string, any>} body */
 function streamed(body) {
-  return { method: 'POST', body: { ...body, background: true, assistantStream: true }, accept: 'text/event-stream' };
+  return { method: 'POST', body: { background: true, assistantStream: true, ...body }, accept: 'text/event-stream' };
 }
 
 /**

@@ -93,4 +93,5 @@ def _agents(gateway: Gateway, caller: Caller, floors: AgentsMayUseSettings) -> I
     for name, agent in gateway.agents.items():
         can_be_named = "." not in name and TOOL_SEPARATOR not in name and name not in servers
         if can_be_named and is_released(name, floors.agents) and caller.grants.may_run(name):
-            yield {"name": name, "title": agent.settings.shown_title(name)}
+            about = {"description": agent.settings.description} if agent.settings.description else {}
+            yield {"name": name, "title": agent.settings.shown_title(name), **about}

@@ -157,6 +157,7 @@ class ReleasedAgent(TypedDict):
 
     name: str
     title: str
+    description: NotRequired[str]
 
 
 class UpperBounds(TypedDict, total=False):

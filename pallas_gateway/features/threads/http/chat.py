@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.models import parsed
 from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.features.threads.http import requests
@@ -60,11 +59,8 @@ class Chat:
             GatewayError: the thread or its database is not available.
         """
         self._asked = parsed(ChatRequest, self.body)
-        settings, most_entries = self.agent.settings, self.agent.max_history_entries
-        request = await in_parts(requests.turn_request(self._asked, settings, max_entries=most_entries))
-        if len(request.message.text.encode()) > (most := self.services.max_message_bytes):
-            why = f"The message has more than {most} bytes (gateway.max_message_bytes). Send a shorter one."
-            raise ApiError(why, reason="message_too_large")
+        most = {"max_entries": self.agent.max_history_entries, "max_bytes": self.services.max_message_bytes}
+        request = await in_parts(requests.turn_request(self._asked, self.agent.settings, **most))
         thread = await self._thread(self._asked.thread_id, asked.caller)
         call = replace(
             asked,

@@ -69,7 +69,7 @@ class GivenAnswers:
         if self.may_be_taken:
             self.given = {id_: answer for id_, answer in self.given.items() if id_ in questions}
         for question_id, answer in self.given.items():
-            _refuse_misfit(question_id, questions.get(question_id), answer)
+            refuse_misfit(question_id, questions.get(question_id), answer)
         call = replace(asked, message=turn.question, call_id=turn.call_id, conversation_id=thread_id)
         live = self.services.live.find(thread_id, turn.number)
         owner = owner_of(asked.caller)
@@ -106,7 +106,8 @@ class GivenAnswers:
         return turn
 
 
-def _refuse_misfit(question_id: str, question: Question | None, answer: Answer) -> None:
+def refuse_misfit(question_id: str, question: Question | None, answer: Answer) -> None:
+    """Refuse an answer to a question that is not open (None), or that does not fit it."""
     if question is None:
         raise QuestionNotOpenError(question_id)
     if (why := question.misfit(answer)) is not None:

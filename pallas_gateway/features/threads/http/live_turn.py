@@ -77,12 +77,15 @@ class LiveTurn(ShownTurn):
     """A turn whose call runs in this process; the `EventSink` of the call.
 
     Attributes:
+        kind: the type of the first event.
         in_background: the call goes on without clients.
         as_assistant: the clients' events are payloads of the assistant stream.
         on_admitted: called when the call is admitted.
         on_left: called when the last client leaves a call in the background.
         said: the text of the agent so far.
     """
+
+    kind = "thread"
 
     def __init__(
         self, thread_id: str, *, is_first: bool, in_background: bool = False, as_assistant: bool = False
@@ -210,7 +213,7 @@ class LiveTurn(ShownTurn):
 
     def _documents(self, event: Event) -> list[answers.Json]:
         if isinstance(event, Admitted):
-            return [{"type": "thread", **self.about()}]
+            return [{"type": self.kind, **self.about()}]
         # In the context of the call, which has the tokens to hide: that of a client may have another one.
         context = self._work.get_context()
         return context.run(partial(answers.documents_of, event, as_assistant=self.as_assistant))

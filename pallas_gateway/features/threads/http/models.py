@@ -91,17 +91,11 @@ class _Switches(Model):
     """Events `assistant` in place of `text`, `tool_call` and `tool_result`."""
 
 
-class ChatRequest(_Switches):
+class Said(Model):
     """A message to an agent. Images and `params` are checked for the agent that is called."""
 
     message: Text
     """The new user turn."""
-    thread_id: Annotated[ThreadId | None, Field(alias="threadId")] = None
-    """Without one, a new thread begins."""
-    replaces: TurnIndex | None = None
-    """The latest turn of the thread, or one whose place it has taken: the new turn takes their place. Requires a
-    `threadId`.
-    """
     images: Annotated[
         Any,
         WithJsonSchema(
@@ -115,6 +109,17 @@ class ChatRequest(_Switches):
     messages: Any = None
     """An array of `{role, content, images}`, as in the stored history, whose place it takes for this call. Entries
     that are no such messages are left out, so any value is accepted.
+    """
+
+
+class ChatRequest(Said, _Switches):
+    """A message to an agent, in a thread."""
+
+    thread_id: Annotated[ThreadId | None, Field(alias="threadId")] = None
+    """Without one, a new thread begins."""
+    replaces: TurnIndex | None = None
+    """The latest turn of the thread, or one whose place it has taken: the new turn takes their place. Requires a
+    `threadId`.
     """
 
     @field_validator("replaces")
@@ -282,11 +287,9 @@ class Messages(TypedDict):
     nextAfter: int | None
 
 
-class Answer(TypedDict):
+class Outcome(TypedDict):
     """The answer of an agent, or its questions."""
 
-    threadId: ThreadId
-    turnIndex: TurnIndex
     content: Annotated[str, Field(description="The text of the answer.")]
     images: list[Image]
     stopReason: str
@@ -310,8 +313,15 @@ class Answer(TypedDict):
     ]
 
 
+class Answer(Outcome):
+    """The answer in a turn of a thread."""
+
+    threadId: ThreadId
+    turnIndex: TurnIndex
+
+
 class ThreadEvent(TypedDict):
-    """The turn of the stream; its first event."""
+    """The turn of the stream; its first event. That of a try is `try`, with its `tryId`."""
 
     type: Literal["thread"]
     threadId: ThreadId
@@ -393,3 +403,12 @@ type Event = Annotated[
         "may miss `text`, `tool_call`, `tool_result` and `assistant`; `final` has the whole answer.",
     ),
 ]
+
+
+class TryRequest(Said):
+    """A definition, and a message to the agent that it makes; `messages` are what was said before."""
+
+    definition: dict[str, Any]
+    """Of the whole agent, as it would be saved; a new one may have a `name`."""
+    assistant_stream: Annotated[bool, Field(alias="assistantStream")] = False
+    """Events `assistant` in place of `text`, `tool_call` and `tool_result`."""

@@ -17,6 +17,7 @@ from pallas_gateway.calls.conversation import (
 from pallas_gateway.calls.forms import size_of
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
 from pallas_gateway.calls.questions import Answer
+from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.requests import bad
 from pallas_gateway.features.threads.http.models import LAST_TURN
 from pallas_gateway.features.threads.records import ThreadNotFoundError, WantedThreads
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Outcome
     from pallas_gateway.config.model.agents import AgentSettings
-    from pallas_gateway.features.threads.http.models import ChatRequest, GivenAnswers, ThreadsQuery
+    from pallas_gateway.features.threads.http.models import GivenAnswers, Said, ThreadsQuery
     from pallas_gateway.features.threads.records import Position
     from pallas_gateway.tasks import Parts
 
@@ -49,12 +50,16 @@ class TurnRequest:
     skipped: Skipped = NOTHING_SKIPPED
 
 
-def turn_request(asked: ChatRequest, settings: AgentSettings, *, max_entries: int) -> Parts[TurnRequest]:
+def turn_request(asked: Said, settings: AgentSettings, *, max_entries: int, max_bytes: int) -> Parts[TurnRequest]:
     """Return the message of a chat request, with its history and parameters.
 
     Raises:
         CallRefusedError: `bad_input`, `bad_params` or `bad_image`.
+        ApiError: `message_too_large`.
     """
+    if len(asked.message.encode()) > max_bytes:
+        why = f"The message has more than {max_bytes} bytes (gateway.max_message_bytes). Send a shorter one."
+        raise ApiError(why, reason="message_too_large")
     rows = history_rows(asked.messages)
     refuse_too_many(rows, asked.images, max_entries)
     message, parameters = (yield from current_message(asked.message, asked.images)), parse(asked.params, settings)

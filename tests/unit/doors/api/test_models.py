@@ -41,8 +41,8 @@ def many(count: int) -> dict[str, Any]:
             ChatRequest,
             {"message": "a", "threadId": SECRET, "replaces": 2**31, "b": 1, "c": 1},
             "'threadId' must be the id of a thread, 32 hexadecimal digits; 'replaces' must be at most 2147483647; "
-            "Unknown key 'b'; Unknown key 'c'. Known are: background, assistantStream, message, threadId, replaces, "
-            "images, params, messages.",
+            "Unknown key 'b'; Unknown key 'c'. Known are: background, assistantStream, message, images, params, "
+            "messages, threadId, replaces.",
         ),
         (
             ChatRequest,

@@ -152,7 +152,8 @@ function Server({ form, name, ticked }) {
     form.set({ servers: Object.fromEntries(/** @type {any} */ (all)), isPicked: true });
   };
   const label = html`<label class="check"><input type="checkbox" checked=${ticked !== null} onChange=${(/** @type {any} */ event) => change(event.target.checked ? { isWhole: true, tools: [] } : null)} /><span>${harmless(name)}</span></label>`;
-  const hint = released ? '' : 'This server is not released.';
+  const names = ticked ? '' : harmless(cut((released?.tools ?? []).map((tool) => tool.name).join(', '), LONGEST_HINT));
+  const hint = released ? names : 'This server is not released.';
   return html`<${Group} form=${form} field=${`servers/${name}`} label=${label} hint=${hint}>
     ${ticked && html`<${Tools} server=${released} ticked=${ticked} change=${change} />`}
   <//>`;
@@ -164,14 +165,15 @@ function Tools({ server, ticked, change }) {
   const names = [...new Set([...known.map(({ name }) => name), ...ticked.tools])];
   const about = new Map(known.map(({ name, description }) => [name, description]));
   const some = (/** @type {string[]} */ tools) => change({ isWhole: false, tools });
-  const toggle = (/** @type {string} */ tool, /** @type {boolean} */ isOn) => some(isOn ? [...ticked.tools, tool] : ticked.tools.filter((one) => one !== tool));
+  const present = ticked.isWhole ? known.map(({ name }) => name) : ticked.tools;
+  const toggle = (/** @type {string} */ tool, /** @type {boolean} */ isOn) => some(isOn ? [...present, tool] : present.filter((one) => one !== tool));
   return html`<div class="inside">
-    <${Check} label="All released tools" checked=${ticked.isWhole} hint=${server ? harmless(cut(server.globs.join(', '), LONGEST_HINT)) : ''}
+    <${Check} label="All released tools" checked=${ticked.isWhole} hint=${!server || server.tools ? 'Also those that are released later.' : harmless(cut(server.globs.join(', '), LONGEST_HINT))}
       onChange=${(/** @type {boolean} */ isOn) => change({ isWhole: isOn, tools: [] })} />
-    ${!ticked.isWhole &&
+    ${(names.length > 0 || !ticked.isWhole) &&
     html`<div class="tool-choices">
-      ${names.map((tool) => html`<${Check} key=${tool} label=${harmless(tool)} checked=${ticked.tools.includes(tool)} hint=${harmless(cut(about.get(tool) ?? '', LONGEST_HINT))} onChange=${(/** @type {boolean} */ isOn) => toggle(tool, isOn)} />`)}
-      ${!server?.tools && html`<${Named} reason=${server?.reason} onAdd=${(/** @type {string} */ tool) => toggle(tool, true)} known=${names} />`}
+      ${names.map((tool) => html`<${Check} key=${tool} label=${harmless(tool)} checked=${present.includes(tool)} hint=${harmless(cut(about.get(tool) ?? '', LONGEST_HINT))} onChange=${(/** @type {boolean} */ isOn) => toggle(tool, isOn)} />`)}
+      ${!server?.tools && !ticked.isWhole && html`<${Named} reason=${server?.reason} onAdd=${(/** @type {string} */ tool) => toggle(tool, true)} known=${names} />`}
     </div>`}
   </div>`;
 }
@@ -204,7 +206,7 @@ export function SubAgents({ form }) {
   const own = form.values.value.name;
   const known = form.mayUse.agents.filter(({ name }) => name !== own);
   const names = [...new Set([...known.map(({ name }) => name), ...ticked])];
-  const titles = new Map(known.map(({ name, title }) => [name, title]));
+  const titles = new Map(known.map(({ name, title, description }) => [name, description || title]));
   const toggle = (/** @type {string} */ name, /** @type {boolean} */ isOn) =>
     form.set({ agents: isOn ? [...ticked, name] : ticked.filter((/** @type {string} */ one) => one !== name) });
   return html`<${Group} form=${form} field="agents" label="Sub-agents" hint=${names.length ? 'It can call these agents as it calls tools.' : 'No agent is released as a sub-agent.'}>

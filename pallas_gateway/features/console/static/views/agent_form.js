@@ -1,6 +1,6 @@
 /** The form that makes an agent, or changes one of the gateway's database. */
 
-import { html, signal, useEffect, useRef, useSignal } from '../html.js';
+import { html, signal, useComputed, useEffect, useRef, useSignal } from '../html.js';
 import { NUMBERS, LABELS, changedKeys, definitionIn, definitionOf, parameterFields, problemsByField, rebased, valuesOf, withKeys } from '../definition.js';
 import { createAgent, readMayUse, readVersions, readWritten, replaceAgent, untilListed } from '../definitions.js';
 import { McpError } from '../mcp.js';
@@ -12,15 +12,17 @@ import { Check, Examples, ModelField, NumberField, Servers, SubAgents, TextField
 import { Difference } from './difference.js';
 import { Fields } from './fields.js';
 import { Markdown } from './text.js';
+import { Trial, newTrial } from './try.js';
 
 const NOT_FOR_DEFINITIONS = ['extra', 'model', 'system_override'];
 const PARAMETERS = Object.fromEntries(Object.entries(SCHEMAS).filter(([name]) => !NOT_FOR_DEFINITIONS.includes(name)));
 const LONGEST_REASON = 500;
+const BASIC = ['name', 'title', 'description', 'instruction', 'model', 'servers', 'agents', 'examples', '']; // not under “Advanced”
 const NOTHING_WRONG = 'The gateway has checked this definition and found nothing wrong.';
 
 /**
  * @typedef {import('../definition.js').Definition} Definition
- * @typedef {{caller: number, form: import('./agent_fields.js').Form, base: Definition, began: string, etag: string, version: number, fields: import('../forms.js').Field[]}} Draft
+ * @typedef {{caller: number, form: import('./agent_fields.js').Form, base: Definition, began: string, etag: string, version: number, fields: import('../forms.js').Field[], trial: ReturnType<typeof newTrial>}} Draft
  *   `began`: what the form held at first
  * @typedef {{version: number, editor: string, before: Definition, theirs: Definition, clashes: string[]}} Conflict
  */
@@ -84,7 +86,7 @@ async function newDraft(name, copyOf) {
   const fields = parameterFields(PARAMETERS, base);
   const values = signal(valuesOf(name, base, mayUse, fields));
   const form = { values, problems: signal({}), mayUse, set: (/** @type {any} */ part) => (values.value = { ...values.value, ...part }) };
-  return { caller: asking, form, base, began: JSON.stringify(values.value), etag: stored.etag, version: stored.document.version, fields };
+  return { caller: asking, form, base, began: JSON.stringify(values.value), etag: stored.etag, version: stored.document.version, fields, trial: newTrial() };
 }
 
 /** @param {Draft} draft */
@@ -116,16 +118,27 @@ function Form({ draft, name, onDone, onCancel }) {
     form.problems.value = byField;
     wrong.value = general;
   };
-  const send = async (/** @type {boolean} */ isCheck) => {
-    if (busy.value) return;
+  const written = (/** @type {import('../definition.js').Problem[]} */ more) => {
+    const { definition, problems } = definitionOf(form.values.value, draft.base, form.mayUse, draft.fields);
     form.problems.value = {};
     wrong.value = null;
+    if (more.length + problems.length === 0) return definition;
+    show([...more, ...problems], definition);
+    return null;
+  };
+  const tried = () => {
+    const definition = written([]);
+    return definition && { name: name || form.values.value.name.trim(), definition, isNew: !name };
+  };
+  const title = useComputed(() => form.values.value.title.trim() || name || form.values.value.name.trim() || 'Unsaved');
+  const examples = useComputed(() => form.values.value.examples.filter((/** @type {string} */ text) => text.trim()));
+  const send = async (/** @type {boolean} */ isCheck) => {
+    if (busy.value) return;
     conflict.value = null;
     said.value = { text: '', isError: false };
-    const { definition, problems } = definitionOf(form.values.value, draft.base, form.mayUse, draft.fields);
     const own = name || form.values.value.name.trim();
-    if (!own) problems.unshift({ path: 'name', message: 'Enter a name.' });
-    if (problems.length) return show(problems, definition);
+    const definition = written(own ? [] : [{ path: 'name', message: 'Enter a name.' }]);
+    if (!definition) return;
     busy.value = isCheck ? 'check' : 'save';
     try {
       await (name ? replaceAgent(name, definition, draft.etag, token.value, isCheck, why.value) : createAgent({ name: own, ...definition }, token.value, isCheck));
@@ -169,30 +182,18 @@ function Form({ draft, name, onDone, onCancel }) {
     conflict.value = { ...at, clashes: at.clashes.filter((one) => one !== key) };
   };
   return html`
+    <div class="halves">
     <form ref=${element} class="agent-form sections" aria-label="Agent" noValidate onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), send(false))}>
       ${conflict.value && html`<${Meanwhile} conflict=${conflict.value} onTake=${(/** @type {string} */ key) => take(key, /** @type {Conflict} */ (conflict.value))} />`}
       ${wrong.value && html`<${Wrong} general=${wrong.value} />`}
       <${About} form=${form} name=${name} />
-      <${Instruction} form=${form} />
-      <${Model} form=${form} fields=${draft.fields} />
-      <section class="card" aria-labelledby="form-servers">
-        <h2 id="form-servers">Servers and tools</h2>
+      <section class="card" aria-labelledby="form-tools">
+        <h2 id="form-tools">Tools</h2>
         <${Servers} form=${form} />
-      </section>
-      <section class="card" aria-labelledby="form-agents">
-        <h2 id="form-agents">Other agents</h2>
         <${SubAgents} form=${form} />
       </section>
-      <${Questions} form=${form} />
-      <section class="card" aria-labelledby="form-limits">
-        <h2 id="form-limits">Limits</h2>
-        <div class="grid">${NUMBERS.map(({ key, normal, hint }) => html`<${NumberField} key=${key} form=${form} field=${key} hint=${hint} placeholder=${normal} />`)}</div>
-        <${ToolLimits} form=${form} />
-      </section>
-      <section class="card" aria-labelledby="form-examples">
-        <h2 id="form-examples">Examples for people</h2>
-        <${Examples} form=${form} />
-      </section>
+      <section class="card" aria-label="Examples"><${Examples} form=${form} /></section>
+      <${Advanced} form=${form} fields=${draft.fields} />
       <div class="form-actions actions">
         ${name && html`<input aria-label="Reason of the change" placeholder="Why? (optional)" maxlength=${LONGEST_REASON} value=${why.value} onInput=${(/** @type {any} */ event) => (why.value = event.target.value)} />`}
         <button type="submit" class="primary" disabled=${busy.value !== ''}>${busy.value === 'save' ? 'Saving…' : 'Save'}</button>
@@ -201,11 +202,14 @@ function Form({ draft, name, onDone, onCancel }) {
         <p class=${said.value.isError ? 'wrong' : 'hint'} role=${said.value.isError ? 'alert' : 'status'}>${harmless(said.value.text)}</p>
       </div>
     </form>
+    <${Trial} trial=${draft.trial} title=${title.value} examples=${examples.value} onTry=${tried} onRefused=${show} />
+    </div>
   `;
 }
 
 /** @param {{form: import('./agent_fields.js').Form, name: string}} props */
 function About({ form, name }) {
+  const isPreviewed = useSignal(false);
   return html`
     <section class="card" aria-labelledby="form-about">
       <h2 id="form-about">About</h2>
@@ -214,20 +218,10 @@ function About({ form, name }) {
         : html`<${TextField} form=${form} field="name" isRequired hint="Letters, digits and - _ . at most 64. It is part of the agent’s address." />`}
       <${TextField} form=${form} field="title" hint="As people read it." />
       <${TextField} form=${form} field="description" hint="One line about what it does; other agents read it, too." />
-      <${TextField} form=${form} field="icon" hint="URL of an image." />
-    </section>
-  `;
-}
-
-/** @param {{form: import('./agent_fields.js').Form}} props */
-function Instruction({ form }) {
-  const isPreviewed = useSignal(false);
-  return html`
-    <section class="card" aria-labelledby="form-instruction">
-      <h2 id="form-instruction">Instruction</h2>
       <${TextField} form=${form} field="instruction" rows=${14} isRequired isCode hint="The system prompt. {{currentDate}} and {{serverInstructions}} are replaced in each call." />
       <div class="actions"><button type="button" class="quiet" aria-pressed=${isPreviewed.value ? 'true' : 'false'} onClick=${() => (isPreviewed.value = !isPreviewed.value)}>Preview</button></div>
       ${isPreviewed.value && html`<${Preview} form=${form} />`}
+      <${ModelField} form=${form} />
     </section>
   `;
 }
@@ -238,40 +232,37 @@ function Preview({ form }) {
   return html`<div class="preview-of" role="region" tabindex="0" aria-label="Preview of the instruction">${text.trim() ? html`<${Markdown} text=${text} />` : html`<p class="hint">The instruction is empty.</p>`}</div>`;
 }
 
+/** What few agents need; it is open while something in it is wrong. */
 /** @param {{form: import('./agent_fields.js').Form, fields: import('../forms.js').Field[]}} props */
-function Model({ form, fields }) {
-  const params = usePart(form, 'params');
+function Advanced({ form, fields }) {
+  const [params, isDestructive, humanInput] = [usePart(form, 'params'), usePart(form, 'isDestructive'), usePart(form, 'humanInput')];
   const problems = form.problems.value;
   const errors = Object.fromEntries(fields.map(({ name }) => [name, problems[`params/${name}`]?.join(' ') ?? '']).filter(([, text]) => text));
   const set = Object.values(params).filter((value) => value !== '' && value !== undefined).length;
+  const isWrong = Object.keys(problems).some((key) => !BASIC.includes(key.split('/')[0]));
   const isOpen = useSignal(false);
+  const areOpen = useSignal(false);
   const values = { get value() { return params; }, set value(next) { form.set({ params: next }); } };
+  const always = form.mayUse.approve ?? [];
+  const hint = `One SERVER/TOOL a line, also with * and ?. The caller is asked before such a tool runs.${always.length ? ` Always asked for here: ${harmless(always.join(', '))}.` : ''}`;
+  const toggled = (/** @type {any} */ open) => (/** @type {any} */ event) => event.target === event.currentTarget && (open.value = event.target.open);
   return html`
-    <section class="card" aria-labelledby="form-model">
-      <h2 id="form-model">Model</h2>
-      <${ModelField} form=${form} />
-      <details class="params" open=${isOpen.value || Object.keys(errors).length > 0} onToggle=${(/** @type {any} */ event) => (isOpen.value = event.target.open)}>
+    <details class="card" open=${isOpen.value || isWrong} onToggle=${toggled(isOpen)}>
+      <summary><h2>Advanced</h2></summary>
+      <div class="sections">
+      <${TextField} form=${form} field="icon" hint="URL of an image." />
+      <details class="params" open=${areOpen.value || Object.keys(errors).length > 0} onToggle=${toggled(areOpen)}>
         <summary>Parameters of its calls${set > 0 && ` (${set} set)`}</summary>
         ${problems.params && html`<p class="hint"><strong class="wrong">${harmless(problems.params.join(' '))}</strong></p>`}
         <div class="grid"><${Fields} fields=${fields} values=${values} errors=${errors} /></div>
       </details>
-    </section>
-  `;
-}
-
-/** @param {{form: import('./agent_fields.js').Form}} props */
-function Questions({ form }) {
-  const isDestructive = usePart(form, 'isDestructive');
-  const humanInput = usePart(form, 'humanInput');
-  const always = form.mayUse.approve ?? [];
-  const hint = `One SERVER/TOOL a line, also with * and ?. The caller is asked before such a tool runs.${always.length ? ` Always asked for here: ${harmless(always.join(', '))}.` : ''}`;
-  return html`
-    <section class="card" aria-labelledby="form-questions">
-      <h2 id="form-questions">Questions to the caller</h2>
       <${Check} label="Ask before destructive tools" checked=${isDestructive} hint="Those that say so themselves." onChange=${(/** @type {boolean} */ on) => form.set({ isDestructive: on })} />
       <${TextField} form=${form} field="approve" rows=${3} isCode hint=${hint} />
       <${Check} label=${LABELS.humanInput} checked=${humanInput} hint="The model gets a tool by which it asks the person who called it." onChange=${(/** @type {boolean} */ on) => form.set({ humanInput: on })} />
-    </section>
+      <div class="grid">${NUMBERS.map(({ key, normal, hint: about }) => html`<${NumberField} key=${key} form=${form} field=${key} hint=${about} placeholder=${normal} />`)}</div>
+      <${ToolLimits} form=${form} />
+      </div>
+    </details>
   `;
 }
 

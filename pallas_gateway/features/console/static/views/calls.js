@@ -17,7 +17,7 @@ const ENDED_MS = 10_000; // ended calls are read less often, unless one of the r
 const MOST_ENDED = 50;
 const LONGEST_NAME = 80;
 /** @type {Record<string, string>} */
-const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads', console: 'Console' };
+const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads', console: 'Console', try: 'Try' };
 
 /**
  * @typedef {import('../call_list.js').Call} Call

@@ -14,7 +14,7 @@ const MORE = 'Files and parameters';
  * @typedef {{message: string, files: import('../attachments.js').TextFile[], images: import('../conversations.js').Image[], params: Record<string, any>}} Draft
  * @typedef {{draft: any, place: string, room: () => number, most: number, agent: import('../state.js').Agent, blocked: string,
  *   running: boolean, editing: string, hasParameters?: boolean,
- *   onSend: (draft: Draft) => void, onStop: () => void, onCancelEdit: () => void}} Props `place`: the conversation; `room`: the bytes of a request that are left, of `most`
+ *   onSend: (draft: Draft) => void, onStop: () => void, onCancelEdit: () => void}} Props `place`: the conversation, which gets the focus; `room`: the bytes of a request that are left, of `most`
  */
 
 /** @param {Props} props */
@@ -30,7 +30,7 @@ export function Composer({ draft, place, room, most, agent, blocked, running, ed
     if (editing) box.current?.focus();
   }, [editing]);
   useEffect(() => {
-    if (mayTakeFocus()) box.current?.focus({ preventScroll: true });
+    if (place && mayTakeFocus()) box.current?.focus({ preventScroll: true });
   }, [place]);
   useEffect(() => {
     if (running && document.activeElement === document.body && mayTakeFocus()) box.current?.focus({ preventScroll: true }); // Retry, which is gone, had it

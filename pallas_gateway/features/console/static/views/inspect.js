@@ -14,8 +14,8 @@ const NOT_KEPT = 'The steps of this call are not known to this page: of earlier 
 const TIMELESS = 'The times of its steps are not known to this page.';
 
 /**
- * @param {{call: import('../shown_call.js').ShownCall, agent: import('../state.js').Agent, args: Record<string, any>,
- *   onClose: () => void}} props
+ * @param {{call: import('../shown_call.js').ShownCall, agent: import('../state.js').Agent, args?: Record<string, any>,
+ *   onClose: () => void}} props `args`: none for a call that cannot be repeated elsewhere
  */
 export function CallInspector({ call, agent, args, onClose }) {
   const { turn } = call;
@@ -41,7 +41,7 @@ export function CallInspector({ call, agent, args, onClose }) {
       <${TraceLink} url=${call.outcome.value?.traceUrl} />
       ${turn.isTimeless ? html`<p class="hint">${TIMELESS}</p>` : html`<${Waterfall} place=${call.tree.root} none=${hadTurns(call) ? NOT_KEPT : 'The call had no LLM turn.'} />`}
       ${answers.map((text) => html`<p class="answered">${harmless(text)}</p>`)}
-      <${CopyRow} agent=${agent} args=${args} />
+      ${args && html`<${CopyRow} agent=${agent} args=${args} />`}
       ${!turn.isTimeless &&
       html`<details>
         <summary>Raw events (${turn.events.length})</summary>

@@ -22,8 +22,8 @@ const FOUND_ANSWER = { ...FOUND, class: 'reply found', 'aria-label': 'Found answ
 
 /**
  * @typedef {import('../shown_call.js').ShownCall} ShownCall
- * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
- *   onEdit?: (() => void) | null, onRetry: (() => void) | null, onRate: import('./feedback.js').Rate, isRecent: boolean,
+ * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args?: () => Record<string, any>,
+ *   onEdit?: (() => void) | null, onRetry: (() => void) | null, onRate?: import('./feedback.js').Rate, isRecent: boolean,
  *   found?: '' | 'message' | 'answer'}} Props `isRecent`: one of the last turns; `found`: the part in which a search has found a text
  */
 
@@ -55,10 +55,10 @@ export function TurnView({ call, agent, args, onEdit, onRetry, onRate, isRecent,
           ${state === 'complete' && call.outcome.value?.text && html`<${Copy} text=${call.outcome.value.text} what="the answer" />`}
           ${onRetry && html`<button type="button" class="quiet small" onClick=${onRetry}>Retry</button>`}
           <button type="button" class="quiet small" onClick=${() => (inspected.value = true)}>Inspect</button>
-          ${state === 'complete' && html`<${FeedbackRow} turn=${turn} onRate=${onRate} />`}
+          ${state === 'complete' && onRate && html`<${FeedbackRow} turn=${turn} onRate=${onRate} />`}
         </div>`}
       </div>
-      ${inspected.value && html`<${CallInspector} call=${call} agent=${agent} args=${args()} onClose=${() => (inspected.value = false)} />`}
+      ${inspected.value && html`<${CallInspector} call=${call} agent=${agent} args=${args?.()} onClose=${() => (inspected.value = false)} />`}
     </article>
   `;
 }
