@@ -7,15 +7,14 @@ the last, committed or not; another commit is named with `--base`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.areas import AREAS, area_of
-from tests.support.costs import COSTS
+from tests.areas import AREAS, GROUND
+from tests.support.costs import known_costs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,7 +86,7 @@ def within(seconds: float, files: Sequence[str], costs: dict[str, float]) -> tup
 
 def quick(base: str | None) -> int:
     """Run the tests of what has changed, the cheap ones of the areas first."""
-    costs = {name: cpu for name, (_, cpu, _) in json.loads(COSTS.read_text()).items()}
+    costs = {name: cost.cpu for name, cost in known_costs("test").items()}
     own, areas = files_for(changed_files(base_commit(base)))
     areas.sort(key=lambda file: costs.get(file, UNKNOWN_SECONDS))
     kept, left_out = within(CPU_SECONDS, [*own, *areas], costs)

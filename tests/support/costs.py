@@ -2,7 +2,7 @@
 
 Each process measures its tests: its own CPU time, and that of programs that ended during the test, started or forked.
 The controlling process adds up. A test's wait is its wall time without its CPU time. What the last `make costs`
-measured is in tests/figures/costs.json, for each file: tests, CPU seconds and wall seconds.
+measured is in tests/figures/costs.json, for each file and command: tests, CPU seconds and wall seconds.
 """
 
 from __future__ import annotations
@@ -40,11 +40,19 @@ class Cost:
         """Seconds in which the test used no CPU: it waited, or other processes had the cores."""
         return max(self.wall - self.cpu, 0.0)
 
+    def add(self, other: Cost) -> None:
+        """Count those of `other` too."""
+        self.cpu, self.wall, self.tests = self.cpu + other.cpu, self.wall + other.wall, self.tests + other.tests
+
 
 @cache
-def known_costs() -> Mapping[str, float]:
-    """Return the wall seconds of each file of tests, as they were measured last."""
-    return {name: wall for name, (_, _, wall) in json.loads(COSTS.read_text()).items()} if COSTS.exists() else {}
+def known_costs(tier: str | None) -> Mapping[str, Cost]:
+    """Return what each file of tests cost when it was measured last, for one command or for all of them."""
+    found: dict[str, Cost] = {}
+    for name, of_tiers in json.loads(COSTS.read_text()).items() if COSTS.exists() else ():
+        for tests, cpu, wall in (cost for one, cost in of_tiers.items() if tier in {None, one}):
+            found.setdefault(name, Cost(tests=0)).add(Cost(cpu, wall, tests))
+    return found
 
 
 def cpu_seconds() -> float:
@@ -64,12 +72,14 @@ class Costs:
     in_processes: float = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        cpu, wall = cpu_seconds(), time.monotonic()
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+        # The last test of a process ends the programs that served all of them, Chromium above all.
+        measured = cpu_seconds if nextitem is not None else time.process_time
+        cpu, wall = measured(), time.monotonic()
         try:
             return (yield)
         finally:
-            self.tests[item.nodeid] = Cost(cpu_seconds() - cpu, time.monotonic() - wall)
+            self.tests[item.nodeid] = Cost(measured() - cpu, time.monotonic() - wall)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -90,7 +100,7 @@ class Costs:
                 for name, cost in sorted(self.tests.items(), key=lambda one: -getattr(one[1], key))[:_SHOWN]:
                     terminalreporter.write_line(f"{getattr(cost, key):7.1f}  {name}")
         terminalreporter.write_line(self.line())
-        if os.environ.get("PALLAS_COSTS") == "1":
+        if os.environ.get("PALLAS_COSTS") == "1" and not hasattr(self.config, "workerinput"):
             self._write()
 
     def line(self) -> str:
@@ -104,11 +114,10 @@ class Costs:
     def _write(self) -> None:
         files: dict[str, Cost] = {}
         for name, cost in self.tests.items():
-            of_file = files.setdefault(name.partition("::")[0], Cost(tests=0))
-            of_file.cpu, of_file.wall = of_file.cpu + cost.cpu, of_file.wall + cost.wall
-            of_file.tests += 1
+            files.setdefault(name.partition("::")[0], Cost(tests=0)).add(cost)
         known = json.loads(COSTS.read_text()) if COSTS.exists() else {}
-        known |= {name: [one.tests, round(one.cpu, 1), round(one.wall, 1)] for name, one in files.items()}
+        for name, one in files.items():
+            known.setdefault(name, {})[self.config.option.tier] = [one.tests, round(one.cpu, 1), round(one.wall, 1)]
         rows = (f"{json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known) if Path(name).exists())
         COSTS.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 

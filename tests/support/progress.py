@@ -82,8 +82,10 @@ class Progress:
             self.terminal.write_line(f"{folder:14} {said}, {_clock(seconds)}{_about(self._seconds_left())}")
 
     def _seconds_left(self) -> float:
-        processes = getattr(self.terminal.config.option, "numprocesses", None) or 1
-        return sum(known_costs().get(name, 0.0) for name, left in self.files.items() if left) / processes
+        options = self.terminal.config.option
+        known = known_costs(options.tier)
+        left = sum(known[name].wall for name, count in self.files.items() if count and name in known)
+        return left / (getattr(options, "numprocesses", None) or 1)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:

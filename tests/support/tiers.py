@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
     if (seed := config.getoption("shuffle")) is not None:
         random.Random(seed).shuffle(items)  # noqa: S311  each process the same
-    seconds = known_costs()
+    seconds = {file: cost.wall for file, cost in known_costs(tier).items()}
     items.sort(key=lambda item: (-seconds.get(_file(item), 0.0), _file(item)))
 
 
