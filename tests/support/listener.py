@@ -50,6 +50,9 @@ async def serve_app(app: AsgiApp, *, port: int = 0, websockets: bool = False) ->
     async def shutdown_trigger() -> None:
         running.set()  # Hypercorn asks for this once its sockets are served
         await stopping.wait()
+        # asyncio fails over a connection that it accepts in the moment in which it closes the server.
+        asyncio.get_running_loop().remove_reader(descriptor)
+        await asyncio.sleep(0)
 
     hypercorn_app: Any = requests  # Hypercorn types scopes and messages more narrowly than ASGI apps do
     descriptor = sock.detach()
