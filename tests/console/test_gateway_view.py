@@ -58,6 +58,7 @@ async def test_the_gateway_shows_its_state_and_figures(served: Running, pages: P
 
 
 async def test_the_links_lead_to_pages_of_the_gateway(served: Running, pages: Pages) -> None:
+    pages.expected.append("/favicon.ico")
     page = await pages.open(served.base_url, "#/gateway")
     links = page.get_by_role("region", name="Documentation").get_by_role("link")
     await expect(links.first).to_have_text("All pages")
