@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, Project, Running, gateway_and_model, module_source, running, write_project
@@ -129,7 +130,7 @@ async def test_a_streamed_answer_tells_proxies_not_to_buffer_it(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A silent call of 2026-07-28 becomes a stream with its first ping.
-    monkeypatch.setattr("mcp.server._streamable_http_modern._SSE_PING_INTERVAL", 0.05)
+    monkeypatch.setattr(McpEndpoint, "ping_seconds", 0.05)
     gate = Gate()
     async with (
         gateway_and_model(tmp_path, {"echo": Agent()}, lambda _: hang(gate)) as (served, _),
