@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,22 +62,21 @@ async def test_an_agent_fails_no_check_of_tasks_but_the_expected_ones(
         agent(tmp_path / "allowed", "allowed", per_port=per_port) as url,
         agent(tmp_path / "required", "required") as other,
     ):
-        played = partial(run_suite, conformance, spec_version="2026-07-28", preload=HERE / "say_task.mjs")
-        waiting = [*scenarios]
+        turn = asyncio.Semaphore(3)  # the suite waits most of the time
 
-        async def in_turn() -> list[SuiteResult]:
-            return [
-                await asyncio.to_thread(
-                    played,
+        async def played(scenario: str) -> SuiteResult:
+            async with turn:
+                return await asyncio.to_thread(
+                    run_suite,
+                    conformance,
                     other if scenario == "tasks-required-task-error" else url,
+                    spec_version="2026-07-28",
                     output=tmp_path / scenario,
+                    preload=HERE / "say_task.mjs",
                     scenario=scenario,
                 )
-                for scenario in iter(lambda: waiting.pop(0) if waiting else None, None)
-            ]
 
-        # The suite waits most of the time.
-        results = [one for results in await asyncio.gather(*(in_turn() for _ in range(3))) for one in results]
+        results = await asyncio.gather(*map(played, scenarios))
     failed = {name: check.message for result in results for name, check in result.failed.items()}
     assert failed.keys() == {name for name in EXPECTED if name.partition(":")[0] in scenarios}, failed
     assert all(result.passed for result in results)
