@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+
+from tests.support_programs import program
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+
+
+def promtool_accepts(*arguments: object) -> None:
+    command = [program("promtool"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
 def shipped(name: str) -> str:

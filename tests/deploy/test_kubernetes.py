@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.deploy.adapting import DEPLOY, shipped
+from tests.deploy.adapting import DEPLOY, promtool_accepts, shipped
 from tests.support.configuration import load_deployment
 from tests.support_programs import program
 
@@ -33,13 +33,6 @@ def kubectl(*arguments: object) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def promtool_accepts(*arguments: object) -> None:
-    done = subprocess.run(
-        [program("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
 @pytest.mark.needs("kubectl")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from tests.deploy.adapting import DEPLOY, shipped
+from tests.deploy.adapting import DEPLOY, promtool_accepts, shipped
 from tests.support.dashboard import PANELS, QUERIES, as_promql
 from tests.support.exposition import check_alerts
-from tests.support.metrics_document import ALERTS
-from tests.support_programs import program
+from tests.support.metrics_document import ALERTS, TEXT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,16 +19,9 @@ if TYPE_CHECKING:
 PROMETHEUS = DEPLOY / "prometheus"
 
 
-def run(*arguments: object) -> None:
-    done = subprocess.run(
-        [program("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-
-
 @pytest.mark.needs("promtool")
 def test_prometheus_takes_the_scrape_configuration_and_its_rules() -> None:
-    run("check", "config", PROMETHEUS / "prometheus.yml")
+    promtool_accepts("check", "config", PROMETHEUS / "prometheus.yml")
 
 
 def test_the_job_is_named_as_the_alerts_and_the_dashboard_know_it() -> None:
@@ -42,7 +33,7 @@ def test_the_job_is_named_as_the_alerts_and_the_dashboard_know_it() -> None:
 
 @pytest.mark.needs("promtool")
 def test_each_alert_fires_when_it_should_and_is_silent_when_all_is_well() -> None:
-    run("test", "rules", PROMETHEUS / "alerts.test.yml")
+    promtool_accepts("test", "rules", PROMETHEUS / "alerts.test.yml")
 
 
 def test_no_alert_goes_untried() -> None:

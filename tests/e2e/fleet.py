@@ -207,6 +207,11 @@ def _writes_to_sqlite(pid: int) -> bool:
     return any(kind == "POSIX" and mode == "WRITE" and int(of) == pid for _, kind, _, mode, of, *_ in locks)
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    return _stat_of(Path(f"/proc/{pid}/stat"))[:1] not in ([], ["Z"])
+
+
 def _stat_of(status: Path) -> list[str]:
     try:
         return status.read_text().rpartition(")")[2].split()

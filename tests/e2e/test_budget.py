@@ -18,9 +18,10 @@ from fast_agent.core.agent_instance_factory import CallableAgentInstanceFactory
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.one_user import use_if_told
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import over_providers
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.scripted_llm import say, scripted_llm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tests.support.clients import RawReply
     from tests.support.gateway import Running
     from tests.support.provider_gateways import Provider
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 INITIALIZE_VERSION = "2025-06-18"
 WARM_UP_CALLS = 2
@@ -138,13 +138,6 @@ def test_start_imports_no_more_than_the_budget(imports: str, most: int, without:
 
     assert [name for name in without if name in modules] == []
     assert len(modules) <= most
-
-
-def use_if_told(request: LlmRequest) -> Turn:
-    """One tool call if the message asks for it, then the answer."""
-    if "use it" in request.last_user_text and not request.tool_results:
-        return call_tools([("tools__add", {"a": 1, "b": 2})])
-    return say("Done.")
 
 
 async def call(

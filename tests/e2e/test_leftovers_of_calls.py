@@ -22,6 +22,7 @@ from tests.support.asking_gateways import HUMAN
 from tests.support.calling import answer_of
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
+from tests.support.one_user import use_if_told
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate
 
@@ -151,13 +152,6 @@ def connection_tasks() -> list[str]:
     """The running tasks of the libraries' connections to MCP servers."""
     code = [getattr(task.get_coro(), "cr_code", NO_CODE) for task in asyncio.all_tasks()]
     return sorted(one.co_qualname for one in code if LIBRARIES.search(one.co_filename))
-
-
-def use_if_told(request: LlmRequest) -> Turn:
-    """One tool call if the message asks for it, then the answer."""
-    if "use it" in request.last_user_text and not request.tool_results:
-        return call_tools([("tools__add", {"a": 1, "b": 2})])
-    return say("Done.")
 
 
 def app_of(served: Running) -> ASGIApp:

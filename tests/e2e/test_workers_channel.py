@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import AsyncExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
-from tests.e2e.fleet import fleet
+from tests.e2e.fleet import fleet, runs
 from tests.support.calling import answer_of
 from tests.support.clients import raw_client
 from tests.support.waiting import eventually
@@ -101,10 +100,3 @@ async def test_workers_end_when_their_parent_is_gone_whatever_it_sent_before(ser
         await question_on(call, 2)
     served.program.signal(signal.SIGKILL)
     await eventually(lambda: not any(map(runs, workers)), 60, what="the end of both workers")
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import yaml
 
-from tests.e2e.fleet import fleet
+from tests.e2e.fleet import fleet, runs
 from tests.support.calling import answer_of
 from tests.support.clients import raw_client
 from tests.support.crowds import crowd
@@ -185,13 +185,6 @@ def audited(served: WorkerManager) -> list[dict[str, Any]]:
 def _two_ended(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ended = [line for line in lines if line["action"] == "call_end" and line["reason"] == "worker_ended"]
     return ended if len(ended) >= 2 else []
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def _settled(call: Awaitable[str]) -> str:

@@ -62,3 +62,10 @@ def use(*calls: tuple[str, Mapping[str, Any]]) -> Any:
 def named_tools(request: LlmRequest) -> Turn:
     """A model that says which servers' tools it was offered."""
     return say(" ".join(sorted({tool.partition("__")[0] for tool in request.tools})) or "no tools")
+
+
+def use_if_told(request: LlmRequest) -> Turn:
+    """One tool call if the message asks for it, then the answer."""
+    if "use it" in request.last_user_text and not request.tool_results:
+        return call_tools([("tools__add", {"a": 1, "b": 2})])
+    return say("Done.")

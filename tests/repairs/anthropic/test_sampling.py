@@ -11,14 +11,10 @@ from pallas_gateway.repairs.anthropic._models import takes_one_of_two
 from tests.support.parameters import notes_of, result_of
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import ANTHROPIC
-from tests.support.providers.anthropic import refused
-from tests.support.scripted_llm import call_tools, say
+from tests.support.providers.anthropic import strict
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.support.provider_gateways import Served
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 
 async def test_claude_gets_either_temperature_or_top_p(tmp_path: Path) -> None:
@@ -26,15 +22,6 @@ async def test_claude_gets_either_temperature_or_top_p(tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
         assert notes_of(await result_of(served, temperature=0.25, top_p=0.75))["ignored"] == ["top_p"]
         assert "ignored" not in notes_of(await result_of(served, top_p=0.75))
-
-
-def strict(served: Served, request: LlmRequest) -> Turn:
-    """A model that thinks, and calls a tool if it may."""
-    if (why := refused(request.body)) is not None:
-        return served.llm.refuse(400, why)
-    if request.tool_results or request.body.get("tool_choice") == {"type": "none"}:
-        return say("Done.")
-    return call_tools([("tools__echo", {"text": "Ann"})])
 
 
 @pytest.mark.parametrize(

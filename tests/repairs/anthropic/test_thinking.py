@@ -10,14 +10,11 @@ import pytest
 from tests.support.parameters import notes_of, result_of
 from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import ANTHROPIC
-from tests.support.providers.anthropic import refused
-from tests.support.scripted_llm import call_tools, say
+from tests.support.providers.anthropic import strict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.provider_gateways import Served
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 ONE_TOOL = {"type": "function", "function": {"name": "tools__echo"}}
 BUDGETED, ADAPTIVE, NEWER, ALWAYS = (
@@ -74,12 +71,3 @@ async def test_claude_does_not_think_where_its_agent_sets_the_sampling(tmp_path:
         assert notes_of(await result_of(served, max_tokens=500)) == {}
 
     assert [request.body["temperature"] for request in served.llm.requests] == [0.25, 0.25]
-
-
-def strict(served: Served, request: LlmRequest) -> Turn:
-    """A model that thinks, and calls a tool if it may."""
-    if (why := refused(request.body)) is not None:
-        return served.llm.refuse(400, why)
-    if request.tool_results or request.body.get("tool_choice") == {"type": "none"}:
-        return say("Done.")
-    return call_tools([("tools__echo", {"text": "Ann"})])

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar, override
+from typing import TYPE_CHECKING, Any, ClassVar, override
 
 from anthropic.types.beta import (
     BetaInputJSONDelta,
@@ -28,7 +28,10 @@ from pydantic import BaseModel
 
 from tests.support.providers.provider import ALL_KINDS, Streamed, split, texts_of
 from tests.support.providers.tool_rounds import signature_of
-from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id, text_of
+from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Turn, Usage, call_id, call_tools, say, text_of
+
+if TYPE_CHECKING:
+    from tests.support.provider_gateways import Served
 
 _STOP: dict[str, Any] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 _ERRORS = {
@@ -271,3 +274,12 @@ class AnthropicVertex(Anthropic):
     def is_turn(self, path: str) -> bool:
         """Return True if a POST to `path` asks the model."""
         return path.endswith((":rawPredict", ":streamRawPredict"))
+
+
+def strict(served: "Served", request: LlmRequest) -> Turn:
+    """A model that thinks, and calls a tool if it may."""
+    if (why := refused(request.body)) is not None:
+        return served.llm.refuse(400, why)
+    if request.tool_results or request.body.get("tool_choice") == {"type": "none"}:
+        return say("Done.")
+    return call_tools([("tools__echo", {"text": "Ann"})])
