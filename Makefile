@@ -37,14 +37,16 @@ serve: $(READY) ## run the gateway with the example agents (on another port: mak
 test test-all quick shaken costs branches drift soak conformance: export PYTHONDONTWRITEBYTECODE =
 
 # A file of tests stays in one process, which starts the gateways, browsers and databases of the file once. A third process
-# took as long on two cores: what it gained in waits it lost in CPU.
-SHARED_OUT := -q -n 2 --dist loadfile --no-loadscope-reorder
+# takes as long for `make test`, which keeps two cores busy: what it gains in waits it loses in CPU.
+SHARED_OUT := -q --dist loadfile --no-loadscope-reorder
+# Folders whose tests start each program as a user does; elsewhere programs are forked, for half of the CPU.
+REAL_PROGRAMS := PALLAS_REAL_PROGRAMS=cli,client,deploy,example
 
 test: $(READY) ## run each behaviour's test once; needs no key, no network and no other program
-	@$(BIN)/pytest $(SHARED_OUT) --tier test $(FLAGS)
+	@$(BIN)/pytest $(SHARED_OUT) -n 2 --tier test $(FLAGS)
 
 test-all: $(READY) ## run what `make test` leaves out: versions, providers, PostgreSQL, the console, deployment; after `make programs`
-	@PALLAS_REAL_PROGRAMS=1 $(BIN)/pytest $(SHARED_OUT) --tier all $(FLAGS)
+	@$(REAL_PROGRAMS) $(BIN)/pytest $(SHARED_OUT) -n 3 --tier all $(FLAGS)
 
 quick: $(READY) ## run the tests of what differs from the branch main, two minutes at most (another commit: make quick FLAGS='--base COMMIT')
 	@$(BIN)/python -m tests.changed quick $(FLAGS)
@@ -53,8 +55,8 @@ shaken: $(READY) ## run the changed files of tests ten times in random order, wh
 	@$(BIN)/python -m tests.changed shaken $(FLAGS)
 
 costs: $(READY) ## measure the tests and write tests/figures/costs.json, which orders them
-	@PALLAS_COSTS=1 $(BIN)/pytest $(SHARED_OUT) --tier test $(FLAGS)
-	@PALLAS_COSTS=1 $(BIN)/pytest $(SHARED_OUT) --tier all $(FLAGS)
+	@PALLAS_COSTS=1 $(BIN)/pytest $(SHARED_OUT) -n 2 --tier test $(FLAGS)
+	@PALLAS_COSTS=1 $(REAL_PROGRAMS) $(BIN)/pytest $(SHARED_OUT) -n 3 --tier all $(FLAGS)
 
 # Until Python 3.14, `sys.monitoring` counts lines only.
 branches: export COVERAGE_CORE = ctrace

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import sys
 import zlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,8 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
     if (seed := config.getoption("shuffle")) is not None:
         random.Random(seed).shuffle(items)  # noqa: S311  each process the same
-    seconds = {file: cost.wall for file, cost in known_costs(tier).items()}
-    items.sort(key=lambda item: (-seconds.get(_file(item), 0.0), _file(item)))
+    seconds = {file: float(tests) for file, tests in Counter(map(_file, items)).items()}  # of files not yet measured
+    seconds |= {file: cost.wall for file, cost in known_costs(tier).items()}
+    items.sort(key=lambda item: (-seconds[_file(item)], _file(item)))
 
 
 def is_in(tier: str, item: pytest.Item) -> bool:
