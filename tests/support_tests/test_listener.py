@@ -36,7 +36,7 @@ async def test_a_connection_that_comes_while_the_server_closes_is_closed(turns: 
         def connect(left: int, port: int) -> None:
             loop.call_soon(connect, left - 1, port) if left else client.connect_ex(("127.0.0.1", port))
 
-        async with serve_app(app) as listener:  # type: ignore[arg-type]
+        async with serve_app(app) as listener:
             connect(turns, listener.port)
         client.setblocking(False)
         with suppress(OSError):  # it was refused or reset
