@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,17 +93,16 @@ async def agent(path: Path, tasks: str, *, per_port: bool = False) -> AsyncGener
         await work_for(AFTER_SECONDS + 0.5 + seconds)
         return "done"
 
-    async with (
-        serve_app(server.streamable_http_app(stateless_http=True)) as tools,
-        forms_downstream() as forms,
-        scripted_llm(play) as llm,
-    ):
+    async with AsyncExitStack() as stack:
+        own_port, registry_port = (stack.enter_context(reserved_port()) for _ in range(2))
+        tools = await stack.enter_async_context(serve_app(server.streamable_http_app(stateless_http=True)))
+        forms = await stack.enter_async_context(forms_downstream())
+        llm = await stack.enter_async_context(scripted_llm(play))
         servers = {
             name: {"transport": "http", "url": url}
             for name, url in (("work", f"{tools.base_url}/mcp"), ("forms", forms))
         }
-        with reserved_port() as own_port, reserved_port() as registry_port:  # both are free again after this
-            ports: dict[str, int] = {"port": own_port} if per_port else {}
+        ports: dict[str, int] = {"port": own_port} if per_port else {}
         project = write_project(
             path,
             {"fixture": Agent([*servers], settings={"tasks": tasks, **ports})},
