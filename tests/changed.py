@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.areas import AREAS, GROUND
+from tests.areas import AREAS, area_of
 from tests.support.costs import known_costs
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import yaml
 from tests.deploy.adapting import DEPLOY, promtool_accepts, shipped
 from tests.support.dashboard import PANELS, QUERIES, as_promql
 from tests.support.exposition import check_alerts
-from tests.support.metrics_document import ALERTS, TEXT
+from tests.support.metrics_document import ALERTS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.mcp_server.endpoint import McpEndpoint
+from pallas_gateway.doors.mcp.endpoint import McpEndpoint
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, Project, Running, gateway_and_model, module_source, running, write_project

@@ -102,7 +102,7 @@ def test_the_package_is_loaded_in_forked_programs_alone_whose_cpu_time_is_known(
     is_forked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forked, "IS_POSSIBLE", is_forked)
-    loaded = "import sys; print('pallas_gateway.serving.server' in sys.modules, 'pytest' in sys.modules)"
+    loaded = "import sys; print('pallas_gateway.process.server' in sys.modules, 'pytest' in sys.modules)"
     before = forked.cpu_seconds()
     with started([], tmp_path, command=("-c", f"sum(range(5_000_000)); {loaded}")) as program:
         assert program.end().out == f"{is_forked} False\n"
