@@ -3,8 +3,8 @@ import { test } from 'node:test';
 
 import {
   KEYS, LABELS, changedKeys, definitionIn, definitionOf, normalOf, parameterFields, problemsByField, rebased, valuesOf, withKeys,
-} from '../../../pallas_gateway/web/console/static/definition.js';
-import { SCHEMAS, namesIn } from '../../../pallas_gateway/web/console/static/parameters.js';
+} from '../../../pallas_gateway/features/console/static/definition.js';
+import { SCHEMAS, namesIn } from '../../../pallas_gateway/features/console/static/parameters.js';
 
 const MAY_USE = {
   mayCreate: true, models: ['m'], modelPatterns: ['m'], defaultModel: null, agents: [{ name: 'echo' }], approve: [], most: {},
