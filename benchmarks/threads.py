@@ -13,7 +13,7 @@ from benchmarks.figures import Bounds, figure, ratio
 from benchmarks.processes import HOST
 from benchmarks.project import Agent
 from pallas_gateway.calls.call import Message, Step, StepLog
-from pallas_gateway.features.threads.records import NewThread, TurnOutcome
+from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database.leases import LeaseTerms
@@ -92,7 +92,7 @@ async def _thread(folder: Path, size: int) -> str:
                 turn.keep()
                 if size:
                     turn.step_log = StepLog(size, steps=[_step(number, size)])
-                await turn.end(TurnOutcome(answer, "endTurn"))
+                await turn.end(ExchangeOutcome(answer, "endTurn"))
     return thread.id
 
 

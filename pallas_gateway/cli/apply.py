@@ -20,7 +20,7 @@ from pallas_gateway.config.loading.environment import config_path, load_dotenv_f
 from pallas_gateway.config.loading.loader import MISSING, check_deployment
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.config.yaml.definitions import (
-    Definitions,
+    DeclaredDefinitions,
     defined_in,
     left_out_lines,
     same,
@@ -77,18 +77,25 @@ def apply(
 
 
 def _apply_to_gateway(
-    url: str, bearer: str | None, wanted: Definitions, config: Path | None, *, can_ask: bool, yes: bool, dry_run: bool
+    url: str,
+    bearer: str | None,
+    wanted: DeclaredDefinitions,
+    config: Path | None,
+    *,
+    can_ask: bool,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     if config is not None:
         raise UsageError("--url and --config both say where the agents are; give one of them.")
-    from pallas_gateway.client.agents.agents_api import AgentsApi  # noqa: PLC0415  as the next line
+    from pallas_gateway.client.agents.agents_api import AgentsClient  # noqa: PLC0415  as the next line
     from pallas_gateway.client.agents.applying import apply_to  # noqa: PLC0415  only for a gateway
 
-    if not apply_to(AgentsApi(gateway_url(url), bearer), wanted, can_ask=can_ask, yes=yes, dry_run=dry_run):
+    if not apply_to(AgentsClient(gateway_url(url), bearer), wanted, can_ask=can_ask, yes=yes, dry_run=dry_run):
         raise typer.Exit(1)
 
 
-def _check(text: str, path: Path, wanted: Definitions) -> None:
+def _check(text: str, path: Path, wanted: DeclaredDefinitions) -> None:
     """Raise the problems that the resulting file would have; those of applied agents at their places in `wanted`."""
     try:
         check_deployment(text, path, environ=os.environ)

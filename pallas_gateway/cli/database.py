@@ -44,7 +44,7 @@ class DatabaseCommandError(GatewayError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabasePlace:
     """The database of a project; `file` is the one of SQLite."""
 
     url: Secret
@@ -140,7 +140,7 @@ def restore(file: Annotated[Path, typer.Argument(help="A backup.")], config: Con
     result(f"{target} is the database of {file} again, with tables of version {found.present}.{after}")
 
 
-def place_of(config: Path | None) -> Place:
+def place_of(config: Path | None) -> DatabasePlace:
     """Return the database of a project."""
     place = _place_in(load_project(config, Overrides()))
     if place is None:
@@ -165,7 +165,7 @@ def why_unusable(configuration: Configuration) -> str | None:
     return None
 
 
-def _place_in(configuration: Configuration) -> Place | None:
+def _place_in(configuration: Configuration) -> DatabasePlace | None:
     url = configuration.deployment.gateway.database
     if url is None:
         return None
@@ -174,10 +174,10 @@ def _place_in(configuration: Configuration) -> Place | None:
     folder = configuration.path.resolve().parent
     from pallas_gateway.identity.secret import Secret  # noqa: PLC0415  `--help` does not load it
 
-    return Place(Secret(url), folder, sqlite_file(url, folder))
+    return DatabasePlace(Secret(url), folder, sqlite_file(url, folder))
 
 
-def versions_at(place: Place) -> TableVersions:
+def versions_at(place: DatabasePlace) -> TableVersions:
     """Read the version of the tables. A file of SQLite that is not there is not made."""
     from pallas_gateway.shared.database.migrating import versions, versions_of  # noqa: PLC0415  packages of an extra
 
@@ -188,7 +188,7 @@ def versions_at(place: Place) -> TableVersions:
     return run_at(place, versions, writes=False)
 
 
-def run_at[T](place: Place, work: Callable[[Connection], T], *, writes: bool = True) -> T:
+def run_at[T](place: DatabasePlace, work: Callable[[Connection], T], *, writes: bool = True) -> T:
     """Run `work` in a transaction.
 
     Raises:
@@ -199,7 +199,7 @@ def run_at[T](place: Place, work: Callable[[Connection], T], *, writes: bool = T
     return asyncio.run(_run_at(place, work, writes=writes))
 
 
-async def _run_at[T](place: Place, work: Callable[[Connection], T], *, writes: bool) -> T:
+async def _run_at[T](place: DatabasePlace, work: Callable[[Connection], T], *, writes: bool) -> T:
     from pallas_gateway.shared.database.connections import Database  # noqa: PLC0415  packages of an extra
     from pallas_gateway.shared.database.errors import DatabaseUnavailableError  # noqa: PLC0415  as the last one
 
@@ -214,13 +214,13 @@ async def _run_at[T](place: Place, work: Callable[[Connection], T], *, writes: b
         await opened.close()
 
 
-def _file_of(place: Place, *, instead: str) -> Path:
+def _file_of(place: DatabasePlace, *, instead: str) -> Path:
     if place.file is None:
         raise UsageError(f"{place} is a database of PostgreSQL; see docs/operate/upgrading.md: {instead}")
     return place.file
 
 
-def _document(place: Place, found: TableVersions) -> dict[str, Any]:
+def _document(place: DatabasePlace, found: TableVersions) -> dict[str, Any]:
     state = "newer" if found.is_newer else "pending" if found.pending else "current"
     pending = [
         {"version": one.version, "changes": one.changes, "olderReleasesGoOn": not one.stops_older}
@@ -230,7 +230,7 @@ def _document(place: Place, found: TableVersions) -> dict[str, Any]:
     return {**about, "required": found.required, "pending": pending, "goingBack": GOING_BACK}
 
 
-def _lines(place: Place, found: TableVersions) -> list[str]:
+def _lines(place: DatabasePlace, found: TableVersions) -> list[str]:
     lines = [
         f"Database:  {place} ({place.kind})",
         f"Tables:    {f'version {found.present}' if found.present else 'none'}",

@@ -46,9 +46,9 @@ def export(
 
 def _print_of_gateway(url: str, bearer: str | None, name: str | None) -> None:
     """Print one agent, or those of the database; exits with 1 if one is missing, because it may not be read."""
-    from pallas_gateway.client.agents.agents_api import AgentsApi  # noqa: PLC0415  only for a gateway
+    from pallas_gateway.client.agents.agents_api import AgentsClient  # noqa: PLC0415  only for a gateway
 
-    api = AgentsApi(url, bearer)
+    api = AgentsClient(url, bearer)
     if name is not None:
         result(api.get(name).text.removesuffix("\n"))
         return

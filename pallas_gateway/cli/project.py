@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
-from pallas_gateway.config.loading.loader import Loaded, Overrides, read_deployment
+from pallas_gateway.config.loading.loader import LoadedFiles, Overrides, read_deployment
 from pallas_gateway.config.loading.secret_values import secret_values, secrets_of_environment
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.telemetry import redaction
@@ -34,12 +34,12 @@ def load_project(config: Path | None, overrides: Overrides) -> Configuration:
     return configuration
 
 
-def read_project(config: Path | None, overrides: Overrides) -> Loaded:
+def read_project(config: Path | None, overrides: Overrides) -> LoadedFiles:
     """Load `.env` and as much of the configuration as can be read."""
     try:
         load_dotenv_file(Path.cwd(), os.environ)
     except ConfigurationError as error:
-        return Loaded(None, error.problems)
+        return LoadedFiles(None, error.problems)
     return read_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
 
 

@@ -11,7 +11,7 @@ from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
 from pallas_gateway.calls.call import CALL_META_KEY, GET_HEALTH, PARAMS_META_KEY
 from pallas_gateway.client.call_settings import offered_by
 from pallas_gateway.client.chat.chat_turns import room_of
-from pallas_gateway.client.gateway_client import RefusedError, connected, fetch_agents, find_agent
+from pallas_gateway.client.gateway_client import GatewayRefusedError, connected, fetch_agents, find_agent
 from pallas_gateway.client.progress_view import stream_payload
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ class AgentConnection:
             answers = await self._person.answers_to(result)
             result = await call(answers, result.request_state)
         if not isinstance(result, CallToolResult):
-            raise RefusedError("The agent asks a question, although this client declared that it cannot be asked.")
+            raise GatewayRefusedError(
+                "The agent asks a question, although this client declared that it cannot be asked."
+            )
         return result
 
     async def health(self) -> dict[str, Any]:
@@ -161,5 +163,5 @@ async def message_tool(client: Client, agent: str) -> Tool:
     """
     tools = (await client.list_tools()).tools
     if not tools:
-        raise RefusedError(f"Agent '{agent}' offers no tools.")
+        raise GatewayRefusedError(f"Agent '{agent}' offers no tools.")
     return tools[0]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError, Problem
-from pallas_gateway.config.yaml.definitions import Definitions, read_definitions
+from pallas_gateway.config.yaml.definitions import DeclaredDefinitions, read_definitions
 
 STDIN = "-"
 
 
-def definitions_of(file: str) -> Definitions:
+def definitions_of(file: str) -> DeclaredDefinitions:
     """Return the definitions in a file, or on standard input.
 
     Raises:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from pallas_gateway.client.gateway_client import (
     CALL_SECONDS,
     REGISTRY_SECONDS,
-    RefusedError,
+    GatewayRefusedError,
     UnavailableError,
     UnreachableError,
     authorization,
@@ -48,7 +48,7 @@ class BrokenOffError(UnreachableError):
         super().__init__("The gateway, or the connection to it, went away before the answer was whole.")
 
 
-class ApiRefusedError(RefusedError):
+class ApiRefusedError(GatewayRefusedError):
     """The gateway refuses a request, with its own sentence.
 
     Attributes:
@@ -169,7 +169,7 @@ async def _refusal(base_url: str, path: str, response: httpx.Response, bearer: s
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         return UnavailableError(f"{base_url} refused: {sentence or await why_refused(base_url, response, bearer)}")
     if response.status_code == HTTPStatus.UNAUTHORIZED:
-        return RefusedError(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
+        return GatewayRefusedError(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
     if sentence is None:
         # The gateway's own reason for a path that it does not serve is such as a setting.
         why = error if "path" in document and isinstance(error, str) else "it may be an older gateway"

@@ -52,13 +52,13 @@ class UnreachableError(GatewayError):
     reason = "unreachable"
 
 
-class RefusedError(GatewayError):
+class GatewayRefusedError(GatewayError):
     """The gateway, or a proxy, refuses the request."""
 
     reason = "refused"
 
 
-class NoAccessError(RefusedError):
+class NoAccessError(GatewayRefusedError):
     """The caller has no grant for the agent."""
 
     reason = "no_access"
@@ -68,7 +68,7 @@ class NoAccessError(RefusedError):
 _CUT_OFF = ("SSE stream ended without a response", "Connection closed")
 
 
-class UnavailableError(RefusedError):
+class UnavailableError(GatewayRefusedError):
     """The gateway is stopping, or a proxy finds no gateway."""
 
     reason = "unavailable"
@@ -115,7 +115,7 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     response = await send("GET", base_url, WELL_KNOWN, await authorization(base_url, bearer))
     if response.status_code in _REFUSING:
         is_unavailable = response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
-        refused = UnavailableError if is_unavailable else RefusedError
+        refused = UnavailableError if is_unavailable else GatewayRefusedError
         raise refused(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
     if not response.is_success:
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
@@ -266,7 +266,7 @@ async def connected(
     timeout = httpx2.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
     if bearer and not agent.is_at_home:
         why = "the registry names an address on another host, or without TLS; the token was not sent"
-        raise RefusedError(f"Agent '{agent.name}' is at {agent.url}: {why}. Give its gateway's own --url.")
+        raise GatewayRefusedError(f"Agent '{agent.name}' is at {agent.url}: {why}. Give its gateway's own --url.")
     responses: list[httpx2.Response] = []
     home = agent.home if agent.is_at_home else ""
     await authorization(home, bearer)  # what ends a sign-in is raised here, not within the MCP client
@@ -319,12 +319,14 @@ async def _keep(last: list[httpx2.Response], response: httpx2.Response) -> None:
         await response.aread()
 
 
-async def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: str | None) -> RefusedError:
+async def _refusal(
+    agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: str | None
+) -> GatewayRefusedError:
     """Return the error for the last response of an agent's endpoint; `why` is the MCP client's message."""
     refused = f"Agent '{agent.name}' refused at {agent.url}"
     if not last or not last[0].is_error:
-        return RefusedError(f"{refused}: {why}")
-    kind = NoAccessError if _has_no_access(last[0]) else RefusedError
+        return GatewayRefusedError(f"{refused}: {why}")
+    kind = NoAccessError if _has_no_access(last[0]) else GatewayRefusedError
     return kind(f"{refused}: {await why_refused(agent.home, last[0], bearer)}")
 
 

@@ -18,8 +18,8 @@ from pallas_gateway.client.agent_client import health_document
 from pallas_gateway.client.gateway_client import (
     NOTHING_SHOWN,
     BearerOption,
+    GatewayRefusedError,
     NoAccessError,
-    RefusedError,
     RemoteAgent,
     UnavailableError,
     UnreachableError,
@@ -27,7 +27,7 @@ from pallas_gateway.client.gateway_client import (
     fetch_agents,
     find_agent,
 )
-from pallas_gateway.client.health_view import HealthAnswer, Memory, print_answers, rows_of, watching
+from pallas_gateway.client.health_view import HealthAnswer, MemoryUse, print_answers, rows_of, watching
 from pallas_gateway.client.output import result
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
@@ -136,7 +136,7 @@ async def ask_for_ever(asking: Asking, interval: float) -> NoReturn:
         GatewayError: any other error of `Asking.ask`, in the first round.
     """
     await asking.ask()
-    memory = Memory()
+    memory = MemoryUse()
     with watching(Console(highlight=False, markup=False)) as show:
         while True:
             now = datetime.now().astimezone().strftime("%H:%M:%S")
@@ -154,7 +154,7 @@ async def _health_of(agent: RemoteAgent, bearer: str | None) -> HealthAnswer:
             document = await health_document(client)
     except NoAccessError as error:
         document = {"status": NO_ACCESS, "message": str(error)}
-    except (UnreachableError, RefusedError) as error:
+    except (UnreachableError, GatewayRefusedError) as error:
         document = {"status": "error", "message": str(error)}
     except TimeoutError:
         document = {"status": "error", "message": f"no answer within {ROUND_SECONDS:g} s"}

@@ -44,7 +44,7 @@ class HealthAnswer:
 type HealthAnswers = Mapping[str, HealthAnswer]
 
 
-class Row(NamedTuple):
+class HealthRow(NamedTuple):
     """One line: an agent, one of its downstreams, or its model's provider."""
 
     agent: str
@@ -70,14 +70,14 @@ def print_answers(answers: HealthAnswers) -> None:
         table("AGENT", "SERVER", "STATUS", "LATENCY", "SINCE", "ERROR", rows=details)
 
 
-def rows_of(answers: HealthAnswers) -> list[Row]:
+def rows_of(answers: HealthAnswers) -> list[HealthRow]:
     """Return a row for each agent, followed by those of its downstreams and provider."""
     rows = []
     for name, answer in answers.items():
         agent = _mapping(answer.document.get("agent"))
         message = str(answer.document.get("message", ""))
         state, since = _state(agent), local_time(agent.get("since"))
-        rows += [Row(name, "", state, answer.status, _seconds(answer.seconds), since, message)]
+        rows += [HealthRow(name, "", state, answer.status, _seconds(answer.seconds), since, message)]
         rows += _parts(name, answer.document)
     return rows
 
@@ -87,10 +87,10 @@ def _state(agent: Mapping[str, Any]) -> str:
     return f"{state}, {counted(questions, 'question')} open" if isinstance(questions, int) else state
 
 
-def _parts(agent: str, document: Mapping[str, Any]) -> list[Row]:
+def _parts(agent: str, document: Mapping[str, Any]) -> list[HealthRow]:
     parts = document.get("downstream")
     rows = [
-        Row(
+        HealthRow(
             agent,
             str(one.get("name", "")),
             "",
@@ -105,7 +105,7 @@ def _parts(agent: str, document: Mapping[str, Any]) -> list[Row]:
     if llm := _mapping(document.get("llm")):
         name = f"LLM {llm.get('provider', '')} {llm.get('model', '')}".rstrip()
         status, error = str(llm.get("status", "")), str(llm.get("error", ""))
-        rows.append(Row(agent, name, "", status, "", "", error))
+        rows.append(HealthRow(agent, name, "", status, "", "", error))
     return rows
 
 
@@ -118,12 +118,12 @@ def _seconds(value: object) -> str:
 
 
 @dataclass
-class Memory:
+class MemoryUse:
     """The last error of each row, which is shown until another one comes."""
 
     errors: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def recall(self, rows: Sequence[Row], now: str) -> list[Row]:
+    def recall(self, rows: Sequence[HealthRow], now: str) -> list[HealthRow]:
         """Return the rows with their last errors; earlier ones with their time."""
         shown = []
         for row in rows:
@@ -135,7 +135,7 @@ class Memory:
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Callable[[Sequence[Row], str], None]]:
+def watching(console: Console) -> Iterator[Callable[[Sequence[HealthRow], str], None]]:
     """Yield a function that shows rows under a heading: in place on a terminal, else as one table after the other."""
     if not console.is_terminal:
         yield _print_plain
@@ -144,13 +144,13 @@ def watching(console: Console) -> Iterator[Callable[[Sequence[Row], str], None]]
         yield lambda rows, heading: live.update(drawn(rows, heading), refresh=True)
 
 
-def _print_plain(rows: Sequence[Row], heading: str) -> None:
+def _print_plain(rows: Sequence[HealthRow], heading: str) -> None:
     result(heading)
     table(*_COLUMNS, rows=rows)
     result("")
 
 
-def drawn(rows: Sequence[Row], heading: str) -> Table:
+def drawn(rows: Sequence[HealthRow], heading: str) -> Table:
     """Return the rows as a table for a terminal."""
     grid = Table(*_COLUMNS, title=Text(heading), title_justify="left", box=None, header_style="bold")
     for row in rows:

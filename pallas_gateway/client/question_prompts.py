@@ -21,7 +21,7 @@ from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.client.form_answers import PreparedAnswers
 from pallas_gateway.client.form_fields import NO_WORDS, fields_in, harmless
-from pallas_gateway.client.gateway_client import RefusedError
+from pallas_gateway.client.gateway_client import GatewayRefusedError
 from pallas_gateway.client.output import problem
 from pallas_gateway.client.usage import UsageError
 
@@ -75,7 +75,7 @@ class Person:
                 origin = origins.get(id_) if isinstance(origins, dict) else None
                 responses[id_] = await self.answer(request.params, origin)
         if not responses:
-            raise RefusedError("The agent's endpoint requires input of a kind that this client does not offer.")
+            raise GatewayRefusedError("The agent's endpoint requires input of a kind that this client does not offer.")
         return responses
 
     def finish(self) -> None:

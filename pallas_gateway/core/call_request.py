@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
-    from pallas_gateway.runtime.protocols import Parent
+    from pallas_gateway.runtime.protocols import ParentCall
 
 _log = logging.getLogger("pallas.calls")
 
@@ -137,7 +137,7 @@ def requested(  # noqa: PLR0913  what a request says of its call
     call_id: str | None = None,
     mcp_method: str | None = None,
     api: Api = "mcp",
-    parent: Parent | None = None,
+    parent: ParentCall | None = None,
     nesting: int = 0,
 ) -> Iterator[CallRequest]:
     """Make the `CallRequest` of a request whose body has not been checked; it is valid within the block.

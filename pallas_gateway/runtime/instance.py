@@ -22,7 +22,7 @@ from pallas_gateway.calls.current import Unshared, running_call
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.call.google_contents import load_contents
-from pallas_gateway.runtime.call.journal import Journal
+from pallas_gateway.runtime.call.journal import CallJournal
 from pallas_gateway.runtime.call.messages import (
     deadline_reply,
     failed,
@@ -193,7 +193,7 @@ class FastAgentInstance:
         self._tasks = tasks
         self._work: asyncio.Task[Any] | None = None
         self._parameters: AppliedParameters | None = None
-        self._journal: Journal | None = None
+        self._journal: CallJournal | None = None
         self._deadline: asyncio.Timeout | None = None
         self._seconds = 0.0
         observer.watch_agents(self._agents.values())
@@ -222,7 +222,7 @@ class FastAgentInstance:
         """True for a chain, parallel, router …: it has no model and no history, and passes messages to its agents."""
         return _is_workflow(self._agents[self._served])
 
-    def keep_journal(self, questions: Questions, call: Call) -> Journal | None:
+    def keep_journal(self, questions: Questions, call: Call) -> CallJournal | None:
         """Return the journal of the call; None for one that never waits for its caller, or cannot be resumed.
 
         Raises:
@@ -233,13 +233,13 @@ class FastAgentInstance:
             return None
         if has_journal(self._agents, self._served):
             agent = self._agents[self._served]
-            self._journal = Journal(agent, questions, self._meter.spending, checkpoint, recorder)
+            self._journal = CallJournal(agent, questions, self._meter.spending, checkpoint, recorder)
         elif checkpoint is not None or (recorder is not None and recorder.rows):
             raise CallRefusedError("The agent has changed. Call the tool again.", reason="call_again")
         return self._journal
 
     @property
-    def journal(self) -> Journal | None:
+    def journal(self) -> CallJournal | None:
         """The course of the call; see `Instance.journal`."""
         return self._journal
 

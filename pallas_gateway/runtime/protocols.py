@@ -148,7 +148,7 @@ class Downstream:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parent:
+class ParentCall:
     """The call that makes a nested call, the sink and the options of its client, and its questions."""
 
     call: Call
@@ -168,7 +168,7 @@ class NestedRequest:
         asker: takes its questions.
     """
 
-    parent: Parent
+    parent: ParentCall
     bearer: Secret | None
     sender: NotificationSender
     asker: Asker = NO_QUESTIONS

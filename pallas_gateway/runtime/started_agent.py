@@ -29,7 +29,7 @@ from pallas_gateway.runtime.downstreams.programs.program_listings import Program
 from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, has_journal
 from pallas_gateway.runtime.loading.agent_choice import served_agent
-from pallas_gateway.runtime.protocols import ModelFacts, Parent, ServerTools
+from pallas_gateway.runtime.protocols import ModelFacts, ParentCall, ServerTools
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, connect_nothing, entered
 from pallas_gateway.runtime.seams.deadlines import pause_child_timeouts
 from pallas_gateway.runtime.settings.declared_models import (
@@ -292,7 +292,7 @@ class StartedAgent:
             session = await asyncio.shield(creation)
             meter = TurnMeter(call.spending, call.spent)
             observer = Observer(call, sink, options, self._spec, self._served)
-            peers = self._peers.of_call(Parent(call, sink, options, questions))
+            peers = self._peers.of_call(ParentCall(call, sink, options, questions))
             connect = partial(self._connections.connect, peers=peers)
             limits = self._connections.limits
             instance = FastAgentInstance(

@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql import insert
 from pallas_gateway.identity.caller import is_of_address
 from pallas_gateway.shared.counters import DAY_SECONDS, WINDOW_SECONDS, until_midnight
 from pallas_gateway.shared.database.tables import ID_CHARACTERS, call_leases, counted_calls, counters, now, processes
-from pallas_gateway.shared.protocol import Used
+from pallas_gateway.shared.protocol import UsedCounter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -226,15 +226,15 @@ async def busiest(sql: AsyncConnection, scopes: Sequence[Scope]) -> list[tuple[i
     return [tuple(map(max, zip(*of_scope, strict=True))) for of_scope in both]
 
 
-async def used_of(sql: AsyncConnection, ids: Sequence[str]) -> list[Used]:
+async def used_of(sql: AsyncConnection, ids: Sequence[str]) -> list[UsedCounter]:
     """Return what the counters of these ids have counted."""
     wall = (await sql.execute(select(now()))).scalar_one() / 1000
     used, left = _used(), until_midnight(wall)
     found = {}
     for row in await sql.execute(select(used).where(used.c.id.in_(ids))):
         leaves = row.oldest / 1000 + WINDOW_SECONDS - wall if row.oldest is not None else None
-        found[row.id] = Used(row.started, leaves, row.running, row.tokens, left)
-    return [found.get(id_, Used(0, None, 0, 0, left)) for id_ in ids]
+        found[row.id] = UsedCounter(row.started, leaves, row.running, row.tokens, left)
+    return [found.get(id_, UsedCounter(0, None, 0, 0, left)) for id_ in ids]
 
 
 def _used() -> Subquery:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS
 from pallas_gateway.identity.caller import is_of_address, site_of
-from pallas_gateway.shared.protocol import Answer, Over, Used, Wanted
+from pallas_gateway.shared.protocol import Over, SharedAnswer, UsedCounter, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,10 +38,10 @@ _EXAMINED = 100
 """Counters that are examined for an empty one when there are too many; the next call goes on with the others."""
 
 
-_NO_LEASES: frozenset[Lease] = frozenset()
+_NO_LEASES: frozenset[CountedLease] = frozenset()
 
 
-class Lease:
+class CountedLease:
     """One running call in the counters of calls at once."""
 
     __slots__ = ("_counters", "ended")
@@ -68,7 +68,7 @@ class Counter:
 
     def __init__(self) -> None:
         self._leave: list[float] = []  # when each call of the window leaves it; an empty deque takes 700 bytes
-        self.leases: set[Lease] | frozenset[Lease] = _NO_LEASES
+        self.leases: set[CountedLease] | frozenset[CountedLease] = _NO_LEASES
         self._day = 0
         self._tokens = 0
         self.has_others = False
@@ -95,13 +95,13 @@ class Counter:
         """Count a call that begins."""
         self._leave.append(now + WINDOW_SECONDS)
 
-    def acquire(self, lease: Lease) -> None:
+    def acquire(self, lease: CountedLease) -> None:
         """Count a running call."""
         if isinstance(self.leases, frozenset):
             self.leases = set()
         self.leases.add(lease)
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: CountedLease) -> None:
         """Count a running call no more."""
         if isinstance(self.leases, set):
             self.leases.discard(lease)
@@ -219,10 +219,10 @@ class Counters:
         self._tables: dict[tuple[Scope, bool], _Table] = {}
         self._most_tables = MOST_TABLES
 
-    def acquire(self, wanted: Sequence[Wanted]) -> tuple[Answer, Lease]:
+    def acquire(self, wanted: Sequence[Wanted]) -> tuple[SharedAnswer, CountedLease]:
         """Count a call, which runs until its lease ends; see `Shared.acquire`."""
         self._drop_idle_tables()
-        now, wall, lease = self._clock(), self._wall_clock(), Lease()
+        now, wall, lease = self._clock(), self._wall_clock(), CountedLease()
         counted = [(one, self._counter(one)) for one in wanted]
         answer = decided(limits_without_room(counted, now, wall), wanted)
         for one, counter in counted if answer.refused is None else ():
@@ -234,7 +234,7 @@ class Counters:
                 self._table(one).counting.add(counter)
         return answer, lease
 
-    def add(self, wanted: Sequence[Wanted], tokens: int) -> Answer:
+    def add(self, wanted: Sequence[Wanted], tokens: int) -> SharedAnswer:
         """Count tokens; see `Shared.add`."""
         self._drop_idle_tables()
         wall = self._wall_clock()
@@ -244,7 +244,7 @@ class Counters:
             self._table(one).note_tokens(counter, wall)
         return answer
 
-    def read(self, wanted: Sequence[Wanted]) -> list[Used | None]:
+    def read(self, wanted: Sequence[Wanted]) -> list[UsedCounter | None]:
         """Return what counters have counted; see `Shared.read`."""
         now, wall = self._clock(), self._wall_clock()
         return [self._used(one, now, wall) for one in wanted]
@@ -255,7 +255,7 @@ class Counters:
         tables = [[t for is_strange in (False, True) if (t := self._tables.get((one, is_strange)))] for one in scopes]
         return [_largest(table.most(now, wall) for table in of_scope) for of_scope in tables]
 
-    def _used(self, one: Wanted, now: float, wall: float) -> Used | None:
+    def _used(self, one: Wanted, now: float, wall: float) -> UsedCounter | None:
         table, key = self._table(one), (one.account, one.agent)
         counter = table.own.get(key)
         if counter is None and (len(table.own) >= self._most or table.place_of(key, self._most) != key):
@@ -264,7 +264,7 @@ class Counters:
             return None
         counter = counter or Counter()
         leaves = counter.next_leave(now) if (started := counter.started(now)) else None
-        return Used(started, leaves, counter.running(), counter.tokens(wall), until_midnight(wall))
+        return UsedCounter(started, leaves, counter.running(), counter.tokens(wall), until_midnight(wall))
 
     def _table(self, one: Wanted) -> _Table:
         place = one.scope, is_of_address(one.account)
@@ -304,12 +304,12 @@ class Counters:
         return False
 
 
-def decided(over: Sequence[Over], wanted: Sequence[Wanted]) -> Answer:
+def decided(over: Sequence[Over], wanted: Sequence[Wanted]) -> SharedAnswer:
     """Return the answer to a request with these limits exceeded: the enforced one with the longest wait refuses."""
     enforced = [one for one in over if wanted[one.place].enforced]
     if enforced:
-        return Answer(max(enforced, key=lambda one: one.wait_seconds))
-    return Answer(None, tuple(over))
+        return SharedAnswer(max(enforced, key=lambda one: one.wait_seconds))
+    return SharedAnswer(None, tuple(over))
 
 
 def limits_without_room(counted: Sequence[tuple[Wanted, Counting]], now: float, wall: float) -> list[Over]:
@@ -320,7 +320,7 @@ def limits_without_room(counted: Sequence[tuple[Wanted, Counting]], now: float, 
     ]
 
 
-def charged(counted: Sequence[tuple[Wanted, Counting]], tokens: int, wall: float) -> Answer:
+def charged(counted: Sequence[tuple[Wanted, Counting]], tokens: int, wall: float) -> SharedAnswer:
     """Count tokens; see `Shared.add`."""
     used_up, reported = [], []
     for place, (wanted, counter) in enumerate(counted):
@@ -333,7 +333,7 @@ def charged(counted: Sequence[tuple[Wanted, Counting]], tokens: int, wall: float
                 used_up.append(over)
             elif used - tokens < most:
                 reported.append(over)
-    return Answer(max(used_up, key=lambda one: one.wait_seconds, default=None), tuple(reported))
+    return SharedAnswer(max(used_up, key=lambda one: one.wait_seconds, default=None), tuple(reported))
 
 
 def _used_up(place: int, wanted: Wanted, counter: Counting, wall: float) -> Iterable[Over]:

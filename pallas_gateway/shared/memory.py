@@ -11,8 +11,8 @@ from pallas_gateway.shared.counters import Counters
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pallas_gateway.shared.counters import Lease
-    from pallas_gateway.shared.protocol import Answer, Scope, Used, Wanted
+    from pallas_gateway.shared.counters import CountedLease
+    from pallas_gateway.shared.protocol import Scope, SharedAnswer, UsedCounter, Wanted
 
 
 class FirstValues:
@@ -40,7 +40,7 @@ class FirstValues:
 
 
 @dataclass(frozen=True)
-class State:
+class MemoryState:
     """The state of one process, for all its holders."""
 
     counters: Counters = field(default_factory=Counters)
@@ -52,22 +52,22 @@ class Memory:
 
     is_available = True
 
-    def __init__(self, state: State | None = None) -> None:
-        self._state = state or State()
-        self._leases: dict[int, Lease] = {}
+    def __init__(self, state: MemoryState | None = None) -> None:
+        self._state = state or MemoryState()
+        self._leases: dict[int, CountedLease] = {}
 
     def close(self) -> None:
         """End all leases: the holder has ended."""
         for lease in [*self._leases]:
             self.release(lease)
 
-    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> Answer:
+    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> SharedAnswer:
         answer, held = self._state.counters.acquire(wanted)
         if answer.refused is None:
             self._leases[lease] = held
         return answer
 
-    async def add(self, wanted: Sequence[Wanted], tokens: int) -> Answer:
+    async def add(self, wanted: Sequence[Wanted], tokens: int) -> SharedAnswer:
         return self._state.counters.add(wanted, tokens)
 
     def release(self, lease: int) -> None:
@@ -77,7 +77,7 @@ class Memory:
     def hold(self, lease: int, wanted: Sequence[Wanted]) -> None:
         """Do nothing: this state is never away."""
 
-    async def read(self, wanted: Sequence[Wanted]) -> Sequence[Used | None]:
+    async def read(self, wanted: Sequence[Wanted]) -> Sequence[UsedCounter | None]:
         return self._state.counters.read(wanted)
 
     async def busiest(self, scopes: Sequence[Scope]) -> Sequence[tuple[int, int, int]]:

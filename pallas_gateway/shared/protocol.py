@@ -59,14 +59,14 @@ class Over(NamedTuple):
     wait_seconds: float
 
 
-class Answer(NamedTuple):
+class SharedAnswer(NamedTuple):
     """The enforced limit with the longest wait, if one refuses; limits that are exceeded and not enforced."""
 
     refused: Over | None
     reported: tuple[Over, ...] = ()
 
 
-class Used(NamedTuple):
+class UsedCounter(NamedTuple):
     """What a counter has counted.
 
     Attributes:
@@ -94,7 +94,7 @@ class Shared(Protocol):
     def is_available(self) -> bool:
         """False if the state is known to be away."""
 
-    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> Answer:
+    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> SharedAnswer:
         """Count a call that begins at all its counters; at none if one of them refuses.
 
         Args:
@@ -103,7 +103,7 @@ class Shared(Protocol):
             wanted: the counters of the call.
         """
 
-    async def add(self, wanted: Sequence[Wanted], tokens: int) -> Answer:
+    async def add(self, wanted: Sequence[Wanted], tokens: int) -> SharedAnswer:
         """Count tokens; 0 only ask. `refused` is a limit that is used up; `reported` are those that these use up."""
 
     def release(self, lease: int) -> None:
@@ -112,7 +112,7 @@ class Shared(Protocol):
     def hold(self, lease: int, wanted: Sequence[Wanted]) -> None:
         """Count a call as running once the state can be reached: it was admitted while that was away."""
 
-    async def read(self, wanted: Sequence[Wanted]) -> Sequence[Used | None]:
+    async def read(self, wanted: Sequence[Wanted]) -> Sequence[UsedCounter | None]:
         """Return what each counter has counted; None for one that has, or had, calls of others.
 
         `Sql` does not know this, and returns only what is in the counter's own row.

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.shared.memory import Memory
-from pallas_gateway.shared.protocol import Answer, Over, SharedAwayError, Used, Wanted
+from pallas_gateway.shared.protocol import Over, SharedAnswer, SharedAwayError, UsedCounter, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pallas_gateway.shared.memory import State
+    from pallas_gateway.shared.memory import MemoryState
     from pallas_gateway.shared.protocol import Scope
 
     type Row = tuple[Any, ...]
 
 
-class Parent(Protocol):
+class ParentProcess(Protocol):
     """Calls methods of the parent's services with plain values, and carries them out in their order."""
 
     def tell(self, service: str, method: str, *values: Any) -> None:
@@ -38,17 +38,17 @@ class Remote:
 
     is_available = True
 
-    def __init__(self, parent: Parent) -> None:
+    def __init__(self, parent: ParentProcess) -> None:
         self._parent = parent
 
-    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> Answer:
+    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> SharedAnswer:
         try:
             return _answer(await self._parent.ask(SERVICE, "acquire", lease, _rows(wanted)))
         except BaseException:
             self.release(lease)
             raise
 
-    async def add(self, wanted: Sequence[Wanted], tokens: int) -> Answer:
+    async def add(self, wanted: Sequence[Wanted], tokens: int) -> SharedAnswer:
         return _answer(await self._parent.ask(SERVICE, "add", _rows(wanted), tokens))
 
     def release(self, lease: int) -> None:
@@ -57,9 +57,9 @@ class Remote:
     def hold(self, lease: int, wanted: Sequence[Wanted]) -> None:
         """Do nothing: without its parent, a worker ends."""
 
-    async def read(self, wanted: Sequence[Wanted]) -> Sequence[Used | None]:
+    async def read(self, wanted: Sequence[Wanted]) -> Sequence[UsedCounter | None]:
         rows = await self._parent.ask(SERVICE, "read", _rows(wanted))
-        return [Used(*row) if row is not None else None for row in rows]
+        return [UsedCounter(*row) if row is not None else None for row in rows]
 
     async def busiest(self, scopes: Sequence[Scope]) -> Sequence[tuple[int, int, int]]:
         rows: Sequence[tuple[int, int, int]] = await self._parent.ask(SERVICE, "busiest", [*scopes])
@@ -79,7 +79,7 @@ class Remote:
 class SharedOfWorker:
     """The parent's service for the `Remote` of one worker, with plain values in place of tuples with names."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: MemoryState) -> None:
         self._memory = Memory(state)
         self.release, self.forget, self.first = self._memory.release, self._memory.forget, self._memory.first
         self.busiest, self.close = self._memory.busiest, self._memory.close
@@ -99,10 +99,10 @@ def _rows(wanted: Sequence[Wanted]) -> list[Row]:
     return [tuple(one) for one in wanted]
 
 
-def _row(answer: Answer) -> Row:
+def _row(answer: SharedAnswer) -> Row:
     return tuple(answer.refused) if answer.refused is not None else None, [tuple(one) for one in answer.reported]
 
 
-def _answer(row: Row) -> Answer:
+def _answer(row: Row) -> SharedAnswer:
     refused, reported = row
-    return Answer(Over(*refused) if refused is not None else None, tuple(Over(*one) for one in reported))
+    return SharedAnswer(Over(*refused) if refused is not None else None, tuple(Over(*one) for one in reported))

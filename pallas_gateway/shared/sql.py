@@ -28,7 +28,7 @@ from pallas_gateway.shared.database.connections import OPERATION_SECONDS, tried_
 from pallas_gateway.shared.database.errors import DatabaseBusyError, DatabaseUnavailableError
 from pallas_gateway.shared.database.leases import RENEWALS
 from pallas_gateway.shared.database.tables import now, used_states
-from pallas_gateway.shared.protocol import Answer, SharedAwayError
+from pallas_gateway.shared.protocol import SharedAnswer, SharedAwayError
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.shared.counter_rows import LeaseRow, StoredCounter
     from pallas_gateway.shared.database.connections import Database, Work
-    from pallas_gateway.shared.protocol import Scope, Used, Wanted
+    from pallas_gateway.shared.protocol import Scope, UsedCounter, Wanted
 
 MOST_AT_ONCE = 64
 """Requests that one transaction decides."""
@@ -51,7 +51,7 @@ class _Request:
     wanted: Sequence[Wanted]
     lease: int | None = None
     tokens: int = 0
-    answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    answer: asyncio.Future[SharedAnswer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def counter_ids(self, shared: set[str]) -> list[str]:
         """Return the ids of the counters; `shared` are those that have no row of their own."""
@@ -125,14 +125,14 @@ class Sql:
 
     # Counters
 
-    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> Answer:
+    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> SharedAnswer:
         answer = await self._answer(_Request(wanted, lease))
         if answer.refused is not None and answer.refused.measure == "calls at once":
             await asyncio.sleep(self._release_seconds)
             answer = await self._answer(_Request(wanted, lease))
         return answer
 
-    async def add(self, wanted: Sequence[Wanted], tokens: int) -> Answer:
+    async def add(self, wanted: Sequence[Wanted], tokens: int) -> SharedAnswer:
         return await self._answer(_Request(wanted, tokens=tokens))
 
     def hold(self, lease: int, wanted: Sequence[Wanted]) -> None:
@@ -150,7 +150,7 @@ class Sql:
         else:
             self._renew_at = -math.inf
 
-    async def read(self, wanted: Sequence[Wanted]) -> Sequence[Used | None]:
+    async def read(self, wanted: Sequence[Wanted]) -> Sequence[UsedCounter | None]:
         found = await self._read(partial(counter_rows.used_of, ids=[counter_rows.id_of(one) for one in wanted]))
         return [*found]
 
@@ -196,7 +196,7 @@ class Sql:
 
     # Transactions of counters
 
-    async def _answer(self, request: _Request) -> Answer:
+    async def _answer(self, request: _Request) -> SharedAnswer:
         if not self.counts:
             raise SharedAwayError
         self._asked.append(request)
@@ -228,7 +228,7 @@ class Sql:
                 if not request.answer.done():
                     request.answer.set_exception(SharedAwayError())
 
-    def _give(self, request: _Request, answer: Answer, held: Sequence[str]) -> None:
+    def _give(self, request: _Request, answer: SharedAnswer, held: Sequence[str]) -> None:
         if held and request.lease is not None:
             self._hold(request.lease, held)
         if not request.answer.done():
@@ -277,7 +277,7 @@ class Sql:
                 self._wake()
 
 
-type _Decision = tuple[Answer, Sequence[str]]
+type _Decision = tuple[SharedAnswer, Sequence[str]]
 """With the ids of the counters that hold a lease."""
 
 

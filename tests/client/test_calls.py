@@ -10,7 +10,7 @@ import pytest
 
 from pallas_gateway.client.calls import CallList, watch_calls
 from pallas_gateway.client.calls_view import RemoteCall, changes, recent_lines, running_lines, shown, tree
-from pallas_gateway.client.gateway_client import RefusedError
+from pallas_gateway.client.gateway_client import GatewayRefusedError
 from tests.support.commands import Command, started
 from tests.support.finished import finished
 from tests.support.odd_server import odd_server
@@ -140,7 +140,7 @@ async def test_a_watched_gateway_that_goes_away_is_waited_for(capsys: pytest.Cap
                 server.documents = {"GET": answer}
                 await eventually(partial(printed, text), what=text)
             server.documents = {"GET": (401, {"error": "unauthorized"})}
-            with pytest.raises(RefusedError):
+            with pytest.raises(GatewayRefusedError):
                 await watching
         finally:
             watching.cancel()

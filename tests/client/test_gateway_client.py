@@ -22,7 +22,7 @@ from pallas_gateway.calls.assistant_stream import LOGGER
 from pallas_gateway.client.gateway_client import (
     NOTHING_SHOWN,
     PUBLISHER,
-    RefusedError,
+    GatewayRefusedError,
     UnavailableError,
     UnreachableError,
     fetch_agents,
@@ -446,7 +446,7 @@ def test_a_gateway_that_shows_no_agents_is_not_well(run: Command, arguments: lis
 @pytest.mark.parametrize(("status", "is_waited_for"), [(401, False), (403, False), (503, True)])
 async def test_whether_a_registry_that_refuses_is_worth_waiting_for(status: int, *, is_waited_for: bool) -> None:
     with odd_server({"GET": (status, {})}) as server:
-        with pytest.raises(RefusedError, match=f"HTTP {status}") as refused:
+        with pytest.raises(GatewayRefusedError, match=f"HTTP {status}") as refused:
             await fetch_agents(server.url)
         assert isinstance(refused.value, UnavailableError) is is_waited_for
 

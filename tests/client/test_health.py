@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 from pallas_gateway.client import health as command
-from pallas_gateway.client.gateway_client import RefusedError, UnavailableError, UnreachableError
+from pallas_gateway.client.gateway_client import GatewayRefusedError, UnavailableError, UnreachableError
 from pallas_gateway.client.health import Asking, NoAgentsError, ask_for_ever
 from pallas_gateway.client.health_view import (
     HealthAnswer,
     HealthAnswers,
-    Memory,
-    Row,
+    HealthRow,
+    MemoryUse,
     drawn,
     print_answers,
     rows_of,
@@ -132,13 +132,13 @@ def test_open_questions_are_shown_with_the_state() -> None:
 
 
 def test_the_last_error_stays_with_its_time_until_there_is_another() -> None:
-    memory = Memory()
+    memory = MemoryUse()
     well, sick = rows_of(answers(echo=WELL)), rows_of(answers(echo=FAILED))
     shown = [memory.recall(rows, f"12:00:0{second}")[0].error for second, rows in enumerate([well, sick, well, well])]
     assert shown == ["", "no key", "no key (last at 12:00:01)", "no key (last at 12:00:01)"]
 
 
-def rendered(rows: list[Row]) -> str:
+def rendered(rows: list[HealthRow]) -> str:
     console = Console(file=io.StringIO(), width=200, color_system=None)
     console.print(drawn(rows, "here at noon"))
     output = console.file
@@ -195,7 +195,7 @@ class Rounds(Asking):
 
 GONE = UnreachableError("No gateway answers.")
 DRAINING = UnavailableError("It refused: HTTP 503.")
-REFUSED = RefusedError("It refused: a token is required (HTTP 401).")
+REFUSED = GatewayRefusedError("It refused: a token is required (HTTP 401).")
 
 
 @pytest.mark.parametrize("gone", [GONE, DRAINING, NoAgentsError("It lists no agents.")])
@@ -221,7 +221,7 @@ async def test_a_gateway_that_is_gone_in_the_end_is_not_well() -> None:
 
 
 async def test_a_token_that_is_refused_meanwhile_is_not_waited_for() -> None:
-    with pytest.raises(RefusedError, match="a token is required"):
+    with pytest.raises(GatewayRefusedError, match="a token is required"):
         await ask_for_ever(Rounds(answers(echo=WELL), REFUSED), 0)
 
 

@@ -11,7 +11,7 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequ
 
 from pallas_gateway.client.agent_client import AgentClient, CallResult
 from pallas_gateway.client.form_answers import UnfitAnswerError
-from pallas_gateway.client.gateway_client import RefusedError
+from pallas_gateway.client.gateway_client import GatewayRefusedError
 from pallas_gateway.client.question_prompts import Person, person_for
 from pallas_gateway.client.usage import UsageError
 from tests.support import asking
@@ -425,7 +425,7 @@ async def test_a_call_may_ask_more_often_than_the_sdks_own_limit(rounds: int, tm
 async def test_a_server_cannot_make_a_client_answer_what_it_does_not_offer() -> None:
     root = InputRequiredResult(input_requests={"r": ListRootsRequest()}, request_state="s")
     for asked in (root, InputRequiredResult(request_state="s")):
-        with pytest.raises(RefusedError, match="does not offer"):
+        with pytest.raises(GatewayRefusedError, match="does not offer"):
             await Person({}, (), None).answers_to(asked)
 
 

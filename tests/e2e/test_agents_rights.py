@@ -100,7 +100,7 @@ async def test_each_route_of_the_document_refuses_callers_without_a_token_and_wi
                     found.setdefault(route, []).append(answer.status_code)
         document = await api.document()
     of_callers_own = {"GET /api/v1/calls", "GET /api/v1/usage", "GET /api/v1/agents", "GET /api/v1/threads"}
-    by_a_grant = {"POST /api/v1/agents": NO, "GET /api/v1/agents_may_use": NO}
+    by_a_grant = dict.fromkeys(("POST /api/v1/agents", "POST /api/v1/agents/try", "GET /api/v1/agents_may_use"), NO)
     assert len(found) > 20
     assert found == {
         route: [401, 401, OK if route in of_callers_own else by_a_grant.get(route, NOT_HERE)] for route in found

@@ -30,6 +30,7 @@ SETTINGS: dict[str, Any] = {
     "limits": {"rules": [{"calls_per_minute": 1000}]},
     "agents_may_use": {"models": ["*"]},
     "thread_expire_days": 3,
+    "usage_days": 5,
 }
 """Everything is switched on."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.process.workers.forwarding import Forwarding
+from pallas_gateway.process.workers.forwarding import WorkerForwarding
 from tests.support.asking import FORM
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm
@@ -97,7 +97,7 @@ async def neighbours(
 
 
 @asynccontextmanager
-async def forwarding_of(served: Running, folder: Path) -> AsyncIterator[Forwarding]:
+async def forwarding_of(served: Running, folder: Path) -> AsyncIterator[WorkerForwarding]:
     """The requests between a gateway and others that have the same folder."""
     calls = served.gateway.calls
     alone, port = served.gateway.elsewhere, served.gateway.addresses.registry_port
@@ -106,7 +106,7 @@ async def forwarding_of(served: Running, folder: Path) -> AsyncIterator[Forwardi
         assert alone.app is not None
         await alone.app({**scope, "server": (scope["server"][0], port)}, receive, send)
 
-    forwarding = Forwarding(folder, alone.process, lambda: calls.draining)
+    forwarding = WorkerForwarding(folder, alone.process, lambda: calls.draining)
     forwarding.app = at_own_port
     served.gateway.sessions.elsewhere = forwarding
     async with forwarding:

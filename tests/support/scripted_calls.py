@@ -45,7 +45,7 @@ from pallas_gateway.doors.http.app import create_app
 from pallas_gateway.doors.mcp import notifications
 from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.limits import GatewayLimits, QuestionLimits
-from pallas_gateway.runtime.protocols import NestedRequest, Parent
+from pallas_gateway.runtime.protocols import NestedRequest, ParentCall
 from pallas_gateway.urls import Addresses
 from tests.support.memory_hosting import configuration
 from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime
@@ -172,7 +172,7 @@ class ScriptedCall:
     def call_peer(self, world: World, peer: str) -> ScriptedCall:
         """Call another agent of the gateway, as the connection to a peer does; return its call."""
         asker = Questions(peer, self.questions, tool_call_id="call-of-peer")
-        nested = NestedRequest(Parent(self.call, self._sink, self._options, self.questions), None, _Silent(), asker)
+        nested = NestedRequest(ParentCall(self.call, self._sink, self._options, self.questions), None, _Silent(), asker)
         self._spawn(world.servers.peers.call(peer, "send_message", {"message": "help"}, nested))
         world.rest()
         return world.latest(peer)

@@ -16,7 +16,7 @@ from pallas_gateway.shared.counters import MOST_COUNTERS, Counters
 from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.connections import Database
 from pallas_gateway.shared.database.migrating import migrate
-from pallas_gateway.shared.memory import Memory, State
+from pallas_gateway.shared.memory import Memory, MemoryState
 from pallas_gateway.shared.protocol import Wanted
 from pallas_gateway.shared.remote import SERVICE, Remote, SharedOfWorker
 from pallas_gateway.shared.sql import Sql
@@ -94,7 +94,7 @@ class Carrier:
 
     def __init__(self, _: str = "") -> None:
         self.clock, self.most = Clock(), MOST_COUNTERS
-        self._state: State | None = None
+        self._state: MemoryState | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,9 +103,9 @@ class Carrier:
         return
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemoryState:
         if self._state is None:
-            self._state = State(Counters(lambda: self.clock.now, lambda: self.clock.wall, self.most))
+            self._state = MemoryState(Counters(lambda: self.clock.now, lambda: self.clock.wall, self.most))
         return self._state
 
     async def holder(self) -> Shared:

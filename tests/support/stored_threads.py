@@ -11,7 +11,7 @@ from pallas_gateway.core.long_calls.records import NewTask
 from pallas_gateway.core.stored_services import StoredServices
 from pallas_gateway.features.definitions.feature import DefinitionsFeature
 from pallas_gateway.features.definitions.service import Definitions
-from pallas_gateway.features.threads.records import ClaimedTurn, TurnOutcome, WantedThreads
+from pallas_gateway.features.threads.records import ClaimedExchange, ExchangeOutcome, WantedThreads
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import DatabaseLimits, GatewayLimits
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.core.gateway import Gateway
-    from pallas_gateway.features.threads.records import ThreadRecord, TurnRecord
+    from pallas_gateway.features.threads.records import ExchangeRecord, ThreadRecord
 
 
 LONG, SHORT = 60.0, 0.04
@@ -65,10 +65,10 @@ def agents_feature_of(gateway: Gateway) -> DefinitionsFeature:
     return found
 
 
-async def claim_turn(threads: Threads, *, owner: str | None = None) -> ClaimedTurn | None:
+async def claim_turn(threads: Threads, *, owner: str | None = None) -> ClaimedExchange | None:
     """Claim a turn that nobody runs."""
     task = await threads.long_calls.claim(tasks.c.api == "threads", owner=owner)
-    return ClaimedTurn(task) if task is not None else None
+    return ClaimedExchange(task) if task is not None else None
 
 
 @asynccontextmanager
@@ -125,7 +125,7 @@ def _unconfigured() -> Configuration:
 
 async def say(threads: Threads, thread_id: str, text: str, *, wait_seconds: float = 30) -> int:
     async with threads.turns.turn(thread_id, Message("user", text), "call", wait_seconds=wait_seconds) as turn:
-        await turn.end(TurnOutcome(Message("assistant", f"said {text}"), "endTurn", {"input": 1}))
+        await turn.end(ExchangeOutcome(Message("assistant", f"said {text}"), "endTurn", {"input": 1}))
     return turn.number
 
 
@@ -136,5 +136,5 @@ async def listed(
     return list(page.threads)
 
 
-async def turns_of(threads: Threads, thread_id: str) -> list[TurnRecord]:
+async def turns_of(threads: Threads, thread_id: str) -> list[ExchangeRecord]:
     return list((await threads.store.turns_of(thread_id, limit=1000, after=0)).turns)

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event, insert, select
 
 from pallas_gateway.calls.call import Message
-from pallas_gateway.features.threads.records import NewThread, ThreadBusyError, TurnOutcome
+from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread, ThreadBusyError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.connections import Database
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     type Operation = Callable[[Threads, str], Coroutine[Any, Any, object]]
 
-ANSWER = TurnOutcome(Message("assistant", "fine"), "endTurn")
+ANSWER = ExchangeOutcome(Message("assistant", "fine"), "endTurn")
 
 
 @contextmanager

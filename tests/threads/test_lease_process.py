@@ -10,7 +10,7 @@ from alembic import command
 from sqlalchemy import text
 
 from pallas_gateway.calls.call import Message
-from pallas_gateway.features.threads.records import NewThread, TurnOutcome
+from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import migrating
 from pallas_gateway.shared.database.connections import Database
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.core.long_calls.records import NewTask
-    from pallas_gateway.features.threads.records import Lease
+    from pallas_gateway.features.threads.records import ThreadLease
     from pallas_gateway.features.threads.service import Threads
 
 ASKED = Message("user", "one")
-FINE = TurnOutcome(Message("assistant", "fine"))
+FINE = ExchangeOutcome(Message("assistant", "fine"))
 OLDER_BEGINS = (
     "INSERT INTO pallas_threads (id, owner, agent, created_at, updated_at, turns, lease_holder, lease_until, bytes) "
     "VALUES ('t', 'me', 'solo', 1, 1, 1, 'unguessable', 32503680000000, 0)",
@@ -40,7 +40,7 @@ async def process_of(threads: Threads, thread_id: str) -> str | None:
     return (await turns_of(threads, thread_id))[-1].process
 
 
-def task_of_lease(lease: Lease) -> NewTask:
+def task_of_lease(lease: ThreadLease) -> NewTask:
     return replace(task_of(lease.thread_id, lease.turn), holder=lease.holder)
 
 

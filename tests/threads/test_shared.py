@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS
-from pallas_gateway.shared.protocol import Answer, Over, SharedAwayError, Used, Wanted
+from pallas_gateway.shared.protocol import Over, SharedAnswer, SharedAwayError, UsedCounter, Wanted
 from tests.support.fair_time import FairLoop
 from tests.support.shared_state import CARRIERS, DAY, wanted
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.shared_state import Carrier, Clock
 
 MARKS = {"postgresql": [pytest.mark.needs("postgresql"), pytest.mark.whole]}
-ADMITTED = Answer(None)
+ADMITTED = SharedAnswer(None)
 
 
 @pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, ())) for name in CARRIERS])
@@ -49,7 +49,7 @@ async def is_admitted(holder: Shared, lease: int, *of: Wanted) -> bool:
     return (await holder.acquire(lease, of)).refused is None
 
 
-def about(answer: Answer) -> Any:
+def about(answer: SharedAnswer) -> Any:
     """An answer that is compared with another one but for milliseconds."""
     refused = [answer.refused] if answer.refused is not None else []
     return [(one.place, one.measure, pytest.approx(one.wait_seconds, abs=0.002)) for one in refused], [
@@ -68,7 +68,7 @@ async def test_a_call_waits_until_the_oldest_of_all_holders_leaves_the_window(ca
     assert await two.acquire(1, [of]) == ADMITTED
     await carrier.clock.move(20.5)
     for holder in (one, two):
-        assert about(await holder.acquire(2, [of])) == about(Answer(Over(0, "calls per minute", 19.5)))
+        assert about(await holder.acquire(2, [of])) == about(SharedAnswer(Over(0, "calls per minute", 19.5)))
     assert await is_admitted(one, 3, wanted("key:bob", minute=2))
     assert await is_admitted(one, 4, wanted(agent="echo", minute=2))
     assert await is_admitted(one, 5, wanted(scope=2, minute=2))
@@ -140,7 +140,7 @@ async def test_an_acquire_that_is_cancelled_holds_nothing(carrier: Carrier) -> N
 async def test_tokens_of_a_day_are_used_up_at_all_holders_until_midnight(carrier: Carrier) -> None:
     one, two = await two_of(carrier)
     of = wanted(tokens=10, minute=5)
-    used_up = Answer(Over(0, "tokens per day", DAY / 2))
+    used_up = SharedAnswer(Over(0, "tokens per day", DAY / 2))
     assert await one.add([of], 9) == ADMITTED
     assert await two.add([of], 0) == ADMITTED
     assert await two.add([of], 1) == used_up
@@ -151,7 +151,7 @@ async def test_tokens_of_a_day_are_used_up_at_all_holders_until_midnight(carrier
     carrier.clock.wall += 3 * DAY + DAY / 2
     assert await one.acquire(1, [of]) == ADMITTED
     assert await two.add([of], 9) == ADMITTED
-    assert await one.add([of], 1) == Answer(Over(0, "tokens per day", DAY))
+    assert await one.add([of], 1) == SharedAnswer(Over(0, "tokens per day", DAY))
 
 
 # Several counters
@@ -161,11 +161,11 @@ async def test_the_limit_with_the_longest_wait_refuses(carrier: Carrier) -> None
     one = await carrier.holder()
     of = [wanted(scope=1, at_once=1), wanted(scope=2, minute=1), wanted(scope=3, tokens=5)]
     assert await one.acquire(1, of) == ADMITTED
-    assert about(await one.acquire(2, of)) == about(Answer(Over(1, "calls per minute", 60)))
+    assert about(await one.acquire(2, of)) == about(SharedAnswer(Over(1, "calls per minute", 60)))
     await carrier.clock.move(60)
-    assert await one.acquire(2, of) == Answer(Over(0, "calls at once", RETRY_AFTER_SECONDS))
+    assert await one.acquire(2, of) == SharedAnswer(Over(0, "calls at once", RETRY_AFTER_SECONDS))
     await one.add(of, 5)
-    assert await one.acquire(2, of) == Answer(Over(2, "tokens per day", DAY / 2 - 60))
+    assert await one.acquire(2, of) == SharedAnswer(Over(2, "tokens per day", DAY / 2 - 60))
 
 
 async def test_a_refused_call_counts_nowhere_and_adds_nothing_to_what_is_read(carrier: Carrier) -> None:
@@ -178,10 +178,10 @@ async def test_a_refused_call_counts_nowhere_and_adds_nothing_to_what_is_read(ca
     await two.add([wanted(scope=3, tokens=5)], 3)
     read = await two.read([wide, narrow, wanted(scope=3), wanted("key:bob"), wanted(agent="echo")])
     left = DAY / 2 - 7
-    none = Used(0, None, 0, 0, left)
+    none = UsedCounter(0, None, 0, 0, left)
     assert [pytest.approx(used) for used in read] == [
-        Used(1, 53, 1, 0, left),
-        Used(1, 53, 0, 0, left),
+        UsedCounter(1, 53, 1, 0, left),
+        UsedCounter(1, 53, 0, 0, left),
         none._replace(tokens=3),
         none,
         none,
@@ -194,13 +194,13 @@ async def test_what_is_not_enforced_is_counted_and_reported(carrier: Carrier) ->
     at_once, minute = Over(0, "calls at once", RETRY_AFTER_SECONDS), Over(0, "calls per minute", 60)
     day = Over(0, "tokens per day", DAY / 2)
     assert await one.acquire(1, of) == ADMITTED
-    assert await one.acquire(2, of) == Answer(None, (at_once,))
-    assert about(await one.acquire(3, of)) == about(Answer(None, (minute, at_once)))
+    assert await one.acquire(2, of) == SharedAnswer(None, (at_once,))
+    assert about(await one.acquire(3, of)) == about(SharedAnswer(None, (minute, at_once)))
     assert await one.add(of, 4) == ADMITTED
-    assert await one.add(of, 6) == Answer(None, (day,))
+    assert await one.add(of, 6) == SharedAnswer(None, (day,))
     assert await one.add(of, 5) == ADMITTED  # reported already
-    assert about(await one.acquire(4, of)) == about(Answer(None, (day, minute, at_once)))
-    assert about(await one.acquire(5, of)) == about(Answer(Over(1, "calls per minute", 60)))
+    assert about(await one.acquire(4, of)) == about(SharedAnswer(None, (day, minute, at_once)))
+    assert about(await one.acquire(5, of)) == about(SharedAnswer(Over(1, "calls per minute", 60)))
     [used, _] = await one.read(of)
     assert used is not None
     assert used[2:4] == (4, 15)
@@ -416,7 +416,7 @@ class Walk(RuleBasedStateMachine):
         found = [*(one for tokens, _ in over for one in tokens), *(one for _, others in over for one in others)]
         enforced = [one for one in found if of[one.place][1].enforced]
         refused = max(enforced, key=lambda one: one.wait_seconds, default=None)
-        expected = Answer(refused, () if refused is not None else tuple(found))
+        expected = SharedAnswer(refused, () if refused is not None else tuple(found))
         answers = self.answers(at, "acquire", lease, [asked for _, asked in of])
         assert [about(one) for one in answers] == [about(expected)] * len(answers)
         for one, asked in of if refused is None else ():
@@ -449,7 +449,7 @@ class Walk(RuleBasedStateMachine):
                 used_up += after
             elif not before:
                 reported += after
-        expected = Answer(used_up[0] if used_up else None, tuple(reported))
+        expected = SharedAnswer(used_up[0] if used_up else None, tuple(reported))
         answers = self.answers(at, "add", [asked for _, asked in of], tokens)
         assert [about(one) for one in answers] == [about(expected)] * len(answers)
 

@@ -14,22 +14,22 @@ from sqlalchemy import select, update
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.questions import Question
 from pallas_gateway.features.threads.records import (
+    ExchangeOutcome,
+    ExchangePage,
     History,
     LeaseLostError,
     NewThread,
     NoAnswerError,
-    NotLatestTurnError,
+    NotLatestExchangeError,
     ThreadBusyError,
     ThreadNotFoundError,
     ThreadsFullError,
     ThreadTooLargeError,
-    TurnOutcome,
-    TurnPage,
 )
 from pallas_gateway.features.threads.sizes import Room
 from pallas_gateway.features.threads.store import Store
 from pallas_gateway.features.threads.thread_changes import ThreadChanges
-from pallas_gateway.features.threads.turns import Turns
+from pallas_gateway.features.threads.turns import Exchanges
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.shared.database import tables
@@ -41,7 +41,7 @@ from tests.support.waiting import eventually, tick
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.features.threads.records import Lease, TurnRecord
+    from pallas_gateway.features.threads.records import ExchangeRecord, ThreadLease
     from pallas_gateway.features.threads.service import Threads
 
 PICTURE = Image("aGVsbG8=", "image/png")
@@ -57,18 +57,18 @@ async def test_a_thread_keeps_what_was_said_in_order_and_replays_it(database_url
         async with threads.turns.turn(thread.id, question, "call-1", wait_seconds=0) as turn:
             assert turn.history == History()
             [pending] = await turns_of(threads, thread.id)
-            await turn.end(TurnOutcome(answer, "endTurn", {"input": 3}))
+            await turn.end(ExchangeOutcome(answer, "endTurn", {"input": 3}))
         [told] = await turns_of(threads, thread.id)
         async with threads.turns.turn(thread.id, Message("user", "again"), "call-2", wait_seconds=0, room=ROOM) as turn:
             history = turn.history.messages
-            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
+            await turn.end(ExchangeOutcome(error_reason="llm_error", error="no"))
 
         found = await threads.store.find(thread.id, "me")
 
     stored = Message("assistant", "seen\N{REPLACEMENT CHARACTER} ?", (PICTURE,))
     assert (pending.status, pending.question, pending.ended_at) == ("pending", question, None)
     assert (told.number, told.status, told.question, told.call_id) == (1, "complete", question, "call-1")
-    assert told.outcome == TurnOutcome(stored, "endTurn", {"input": 3})
+    assert told.outcome == ExchangeOutcome(stored, "endTurn", {"input": 3})
     assert history == (question, stored)
     assert (found.turns, found.title, found.agent) == (2, "first words", "solo")
     assert found.updated_at >= found.created_at
@@ -93,7 +93,7 @@ async def test_a_thread_beyond_the_room_goes_on_over_all_connections(database_ur
                 thread.id, question, "call", wait_seconds=0, room=Room(4, 10**6, 10**6)
             ) as turn:
                 left_out.append(turn.history.left_out)
-                await turn.end(TurnOutcome(Message("assistant", "said"), "endTurn"))
+                await turn.end(ExchangeOutcome(Message("assistant", "said"), "endTurn"))
 
     assert left_out == [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7]
 
@@ -106,7 +106,7 @@ async def test_turns_that_failed_are_told_of_and_not_replayed(database_url: str)
                 raise ZeroDivisionError
         await say(threads, thread.id, "two")
         async with threads.turns.turn(thread.id, Message("user", "three"), "call", wait_seconds=0, room=ROOM) as turn:
-            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
+            await turn.end(ExchangeOutcome(error_reason="llm_error", error="no"))
 
         said = [message.text for message in turn.history.messages]
         told = [(one.number, one.status, one.outcome.error_reason) for one in await turns_of(threads, thread.id)]
@@ -125,7 +125,7 @@ async def test_an_answer_is_kept_although_its_client_leaves_while_it_is_written(
                 begun.set()
                 await blocked.wait()
                 writing.set()
-                await turn.end(TurnOutcome(Message("assistant", "paid for"), "endTurn"))
+                await turn.end(ExchangeOutcome(Message("assistant", "paid for"), "endTurn"))
 
         answering = asyncio.create_task(answered())
         await asyncio.wait_for(begun.wait(), 10)
@@ -161,7 +161,7 @@ async def test_a_new_thread_whose_first_turn_fails_is_deleted_unless_it_was_kept
             with pytest.raises(ZeroDivisionError):
                 await fail(threads, thread, kept=thread is kept)
         async with threads.turns.first_turn(answered, Message("user", "one"), "call") as turn:
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
         left = await listed(threads, "me", "solo", limit=10)
         told = [[(one.number, one.status) for one in await turns_of(threads, thread.id)] for thread in (kept, answered)]
         forgotten = await turns_of(threads, deleted.id)
@@ -204,7 +204,7 @@ async def test_a_second_writer_waits_for_the_first_and_gives_up_in_the_end(datab
                 with pytest.raises(ThreadBusyError):
                     await say(others, thread.id, "two", wait_seconds=0.1)
             waiting = [asyncio.create_task(say(others, thread.id, "three")) for others in (threads, elsewhere)]
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
         numbers = sorted([await one for one in waiting])
     assert numbers == [2, 3]
 
@@ -230,7 +230,7 @@ async def test_a_copy_has_the_turns_up_to_one_and_goes_on_by_itself(database_url
             with pytest.raises(ThreadBusyError):
                 await threads.changes.fork(thread.id, 4)
             assert (await threads.changes.fork(thread.id, 3)).turns == 3  # also while the next turn runs
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
         with pytest.raises(ThreadTooLargeError):
             await ThreadChanges(threads.store.database, ThreadLimits(copied_bytes=10)).fork(thread.id, 4)
         await threads.changes.remove(thread.id)
@@ -279,7 +279,7 @@ async def test_only_a_turn_with_an_answer_is_rated(database_url: str) -> None:
         async with threads.turns.turn(thread.id, ASKED, "call", wait_seconds=0) as turn:
             with pytest.raises(NoAnswerError):
                 await threads.changes.rate(thread.id, 1, "good", "")
-            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
+            await turn.end(ExchangeOutcome(error_reason="llm_error", error="no"))
         with pytest.raises(NoAnswerError):
             await threads.changes.rate(thread.id, 1, "good", "")
         for missing in (0, 2):
@@ -306,7 +306,7 @@ async def test_the_parameters_and_the_model_of_a_call_are_kept_and_count(databas
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
         params = {"system_append": "ä" * 1000}
-        ended = TurnOutcome(Message("assistant", "fine"), "endTurn", model="gpt-x", params=params)
+        ended = ExchangeOutcome(Message("assistant", "fine"), "endTurn", model="gpt-x", params=params)
         async with threads.turns.turn(thread.id, ASKED, "call", wait_seconds=0) as turn:
             await turn.end(ended)
         [told] = await turns_of(threads, thread.id)
@@ -325,7 +325,7 @@ async def test_a_turn_of_a_thread_that_was_deleted_meanwhile_finds_no_thread(dat
 async def test_a_lease_is_renewed_while_its_turn_runs(database_url: str) -> None:
     async with opened(database_url) as threads, opened(database_url) as elsewhere:
         thread = await threads.store.create("me", "solo")
-        often = Turns(threads.store, SHORT)  # as if the lease was that short; a busy machine loses none of a minute
+        often = Exchanges(threads.store, SHORT)  # as if the lease was that short; a busy machine loses none of a minute
         async with often.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
             first = await lease_until(threads)
 
@@ -335,7 +335,7 @@ async def test_a_lease_is_renewed_while_its_turn_runs(database_url: str) -> None
             await eventually(is_later, what="renewals for two times of the lease")
             with pytest.raises(ThreadBusyError):
                 await say(elsewhere, thread.id, "two", wait_seconds=0)
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
         assert [one.status for one in await turns_of(elsewhere, thread.id)] == ["complete"]
 
 
@@ -351,7 +351,7 @@ async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
         begun, held, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         @override
-        async def renew(self, lease: Lease) -> bool:
+        async def renew(self, lease: ThreadLease) -> bool:
             self.begun.set()
             await self.held.wait()
             is_held = await super().renew(lease)
@@ -361,9 +361,9 @@ async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
         store = SlowToRenew(threads.database, LeaseTerms(LONG), threads.long_calls)
-        async with Turns(store, SHORT).turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
+        async with Exchanges(store, SHORT).turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
             await asyncio.wait_for(store.begun.wait(), 20)
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
             store.held.set()
             await asyncio.wait_for(store.answered.wait(), 20)
             await tick()
@@ -398,7 +398,7 @@ async def test_an_answer_that_comes_after_another_process_cancelled_its_turn_is_
         async def run() -> None:
             async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
                 await threads.changes.cancel(thread.id)
-                await turn.end(TurnOutcome(Message("assistant", "too late")))
+                await turn.end(ExchangeOutcome(Message("assistant", "too late")))
 
         with pytest.raises(LeaseLostError) as lost:
             await run()
@@ -413,7 +413,7 @@ async def test_what_a_vanished_writer_left_is_an_error_and_the_thread_goes_on(da
         assert await say(threads, thread.id, "two") == 2
 
         assert not await gone.store.renew(lease)
-        assert not await gone.store.end_turn(lease, TurnOutcome(Message("assistant", "too late")))
+        assert not await gone.store.end_turn(lease, ExchangeOutcome(Message("assistant", "too late")))
         told = [(one.status, one.outcome.error_reason) for one in await turns_of(threads, thread.id)]
     assert told == [("error", "abandoned"), ("complete", None)]
 
@@ -423,7 +423,7 @@ async def test_a_pending_turn_whose_lease_is_over_reads_as_an_error_before_anybo
         thread = await threads.store.create("me", "solo")
         await threads.store.begin_turn(thread.id, Message("user", "one"), "call")
 
-        async def ended() -> TurnRecord | None:
+        async def ended() -> ExchangeRecord | None:
             [turn] = await turns_of(threads, thread.id)
             return turn if turn.status != "pending" else None
 
@@ -458,7 +458,7 @@ async def test_a_page_of_turns_ends_where_they_become_too_much_and_the_next_goes
         nothing = await threads.store.turns_of(thread.id, limit=3, after=after)
     # By `limit`; one that is too large by itself; by size.
     assert pages == [[1, 2, 3], [4], [5], [6, 7]]
-    assert nothing == TurnPage((), has_more=False)
+    assert nothing == ExchangePage((), has_more=False)
 
 
 async def test_images_count_in_the_size_of_a_page(database_url: str) -> None:
@@ -467,7 +467,7 @@ async def test_images_count_in_the_size_of_a_page(database_url: str) -> None:
         for _ in range(2):
             question = Message("user", "look", (Image("A" * 400, "image/png"),))
             async with threads.turns.turn(thread.id, question, "call", wait_seconds=0) as turn:
-                await turn.end(TurnOutcome(Message("assistant", "seen", (Image("B" * 400, "image/png"),))))
+                await turn.end(ExchangeOutcome(Message("assistant", "seen", (Image("B" * 400, "image/png"),))))
         page = await threads.store.turns_of(thread.id, limit=10, after=0)
     assert ([turn.number for turn in page.turns], page.has_more) == ([1], True)
 
@@ -496,7 +496,7 @@ async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
                 raise ZeroDivisionError
         room = threads.room_for(None)
         async with threads.turns.turn(thread.id, Message("user", "four"), "call", wait_seconds=0, room=room) as turn:
-            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
+            await turn.end(ExchangeOutcome(error_reason="llm_error", error="no"))
     questions = [message.text for message in turn.history.messages if message.role == "user"]
     assert (questions, turn.history.left_out) == (replayed, left_out)
 
@@ -512,8 +512,8 @@ async def test_a_turn_takes_the_place_of_the_latest_one_once_it_is_answered(data
             async with begun as turn:
                 assert turn.number == number
                 replayed.append([one.text for one in turn.history.messages if one.role == "user"])
-                failed = TurnOutcome(error_reason="llm_error", error="no")
-                await turn.end(failed if fails else TurnOutcome(Message("assistant", f"heard {number}")))
+                failed = ExchangeOutcome(error_reason="llm_error", error="no")
+                await turn.end(failed if fails else ExchangeOutcome(Message("assistant", f"heard {number}")))
 
         await ask(1)
         await ask(2)
@@ -524,7 +524,7 @@ async def test_a_turn_takes_the_place_of_the_latest_one_once_it_is_answered(data
         await ask(7, replaces=6)
         await ask(8)
         for wrong in (7, 1, 9):
-            with pytest.raises(NotLatestTurnError):
+            with pytest.raises(NotLatestExchangeError):
                 await ask(9, replaces=wrong)
         shown = await turns_of(threads, thread.id)
         copy = await threads.changes.fork(thread.id, 7)
@@ -542,7 +542,7 @@ async def test_an_owner_stores_no_more_than_its_quota_until_it_deletes_something
         picture = Message("user", "look", (Image("A" * 20_000, "image/png"),))
         async with threads.turns.first_turn(NewThread("me", "solo"), picture, "call") as turn:
             turn.keep()
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
         sizes = [await _bytes_of(threads, id_) for id_ in (thread.id, turn.lease.thread_id)]
         copy = await threads.changes.fork(thread.id, 1)
         assert await _bytes_of(threads, copy.id) == pytest.approx(sizes[0], abs=10)  # as counted by the database
@@ -566,7 +566,7 @@ async def test_an_owner_stores_no_more_than_its_quota_until_it_deletes_something
 async def say_first(threads: Threads, thread: NewThread) -> int:
     async with threads.turns.first_turn(thread, ASKED, "call") as turn:
         turn.keep()
-        await turn.end(TurnOutcome(Message("assistant", "fine")))
+        await turn.end(ExchangeOutcome(Message("assistant", "fine")))
     return turn.number
 
 

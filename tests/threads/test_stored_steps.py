@@ -12,7 +12,13 @@ from sqlalchemy import insert, select, update
 
 from pallas_gateway.calls.call import Message, Step, StepLog
 from pallas_gateway.features.threads import search as searching
-from pallas_gateway.features.threads.records import CANCELLED, NewThread, ThreadsFullError, TurnOutcome, WantedThreads
+from pallas_gateway.features.threads.records import (
+    CANCELLED,
+    ExchangeOutcome,
+    NewThread,
+    ThreadsFullError,
+    WantedThreads,
+)
 from pallas_gateway.features.threads.sizes import Room
 from pallas_gateway.shared.database import tables
 from tests.support.older_tables import PICTURES, migrate_to, write_as_of_0006
@@ -35,7 +41,7 @@ def step(text_: str = "3", *, id_: str = "call_1") -> Step:
 async def use_tools(threads: Threads, thread_id: str, made: Sequence[Step], *, room: Room = ROOM) -> None:
     async with threads.turns.turn(thread_id, Message("user", "add"), "call", wait_seconds=0, room=room) as turn:
         turn.step_log = StepLog(16, steps=[*made])
-        await turn.end(TurnOutcome(Message("assistant", "added"), "endTurn"))
+        await turn.end(ExchangeOutcome(Message("assistant", "added"), "endTurn"))
 
 
 async def test_steps_are_stored_with_their_turn_replayed_copied_and_deleted_with_it(database_url: str) -> None:
@@ -51,7 +57,7 @@ async def test_steps_are_stored_with_their_turn_replayed_copied_and_deleted_with
         assert [turn.steps for turn in await turns_of(threads, thread.id)] == [(), ()]
         async with threads.turns.turn(thread.id, Message("user", "next"), "call", wait_seconds=0, room=ROOM) as turn:
             replayed = turn.history.messages
-            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
+            await turn.end(ExchangeOutcome(error_reason="llm_error", error="no"))
         for id_ in (thread.id, copy.id):
             await threads.changes.remove(id_)
         left = await threads.store.database.read(lambda sql: sql.execute(select(tables.steps)))
@@ -68,7 +74,7 @@ async def test_a_failed_turn_keeps_its_steps_for_people_and_not_for_the_model(da
         page = await threads.store.turns_of(thread.id, limit=10, after=0, with_steps=True)
         async with threads.turns.turn(thread.id, Message("user", "next"), "call", wait_seconds=0, room=ROOM) as turn:
             assert turn.history.messages == ()
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
     assert [(one.status, one.steps) for one in page.turns] == [("error", (step(),))]
 
 
@@ -110,7 +116,7 @@ async def test_the_beginning_of_what_is_replayed_stays_the_same_over_several_mes
             async with turns.turn(thread.id, Message("user", f"{number}"), "c", wait_seconds=0, room=room) as turn:
                 if turn.history.messages:
                     begins.append((turn.history.messages[0].text, turn.history.left_out))
-                await turn.end(TurnOutcome(Message("assistant", "said")))
+                await turn.end(ExchangeOutcome(Message("assistant", "said")))
     kept = [("0", 0)] * 8 + [("2", 2)] * 2 + [("4", 4)] * 2 + [("6", 6)] * 2 + [("8", 8)]
     assert begins == kept
 
@@ -128,7 +134,7 @@ async def test_steps_decide_with_their_bytes_and_tokens_what_is_left_out(
         for _ in range(3):
             await use_tools(threads, thread.id, [step("x" * 1000)], room=room)
         async with threads.turns.turn(thread.id, Message("user", "next"), "call", wait_seconds=0, room=room) as turn:
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
     assert turn.history.left_out == left_out
     assert len(turn.history.messages) == 2 * (3 - left_out)
 
@@ -139,7 +145,7 @@ async def test_a_thread_belongs_to_an_agent_by_its_id(database_url: str) -> None
         old = await threads.store.create("me", "solo", agent_id="a1")
         async with threads.turns.first_turn(NewThread("me", "solo", "a2"), Message("user", "hi"), "call") as turn:
             turn.keep()
-            await turn.end(TurnOutcome(Message("assistant", "hello")))
+            await turn.end(ExchangeOutcome(Message("assistant", "hello")))
         new = turn.lease.thread_id
         copy = await threads.changes.fork(new, 1)
         by_id = {
@@ -308,7 +314,7 @@ async def test_threads_expire_in_small_batches_but_never_one_that_is_being_answe
                 return {one.id for one in await listed(threads)} == {running.id, young.id}
 
             await eventually(are_gone, what="the removal of old threads")
-            await turn.end(TurnOutcome(Message("assistant", "done")))
+            await turn.end(ExchangeOutcome(Message("assistant", "done")))
         assert {one.id for one in await listed(threads)} == {running.id, young.id}  # which has changed now
 
 
@@ -341,7 +347,7 @@ async def test_a_history_of_a_thousand_turns_is_read_in_bounded_memory(database_
         thread = await threads.store.create("me", "solo")
         await _fill(threads, thread.id, turns_, results, data)
         async with threads.turns.turn(thread.id, Message("user", "warm"), "call", wait_seconds=0, room=room) as turn:
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
         async with threads.turns.turn(thread.id, Message("user", "next"), "call", wait_seconds=0) as turn:
             tracemalloc.start()
             try:
@@ -349,7 +355,7 @@ async def test_a_history_of_a_thousand_turns_is_read_in_bounded_memory(database_
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
     read = sum(len(one.data) for message in turn.history.messages for one in message.steps)
     assert turn.history.left_out + len(turn.history.messages) // 2 == turns_ + 1
     assert room.tokens * 3 // 2 <= read <= room.tokens * 3  # what the window takes, of the 3.3 MB that are stored
@@ -372,7 +378,7 @@ async def test_a_history_reads_no_steps_of_turns_that_have_failed(database_url: 
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
-            await turn.end(TurnOutcome(Message("assistant", "fine")))
+            await turn.end(ExchangeOutcome(Message("assistant", "fine")))
     assert [message.steps for message in turn.history.messages] == [(), (step(),)]
     assert peak < 2 * 1024 * 1024  # 16 MB are stored
 
@@ -417,7 +423,7 @@ async def test_turns_of_earlier_versions_are_measured_when_the_tables_are_update
         wanted = wanted.order_by(tables.turns.c.thread_id, tables.turns.c.number)
         sizes = (await threads.store.database.read(lambda sql: sql.execute(wanted))).all()
         async with threads.turns.turn(ids[0], Message("user", "more"), "call", wait_seconds=0, room=ROOM) as next_:
-            await next_.end(TurnOutcome(Message("assistant", "fine")))
+            await next_.end(ExchangeOutcome(Message("assistant", "fine")))
     texts, images = len("onethrée".encode()), len(json.dumps(PICTURES)) + len("[]")
     complete, failed = (texts + images, texts // 3 + 2 + 1600, 0), (3 + images, 3 // 3 + 2 + 1600, 0)
     assert [(*one,) for one in sizes] == [complete, failed] * 3

@@ -17,7 +17,7 @@ from pallas_gateway.calls.recording import Row
 from pallas_gateway.calls.spending import Spending
 from pallas_gateway.core.long_calls import recorder, rows
 from pallas_gateway.core.long_calls.records import MOST_UNMOVED, Held, TaskLostError, TooManyTasksError
-from pallas_gateway.features.threads.records import QuestionNotOpenError, ThreadBusyError, TurnOutcome
+from pallas_gateway.features.threads.records import ExchangeOutcome, QuestionNotOpenError, ThreadBusyError
 from pallas_gateway.shared.database.errors import DatabaseBusyError
 from pallas_gateway.shared.database.tables import now, task_questions, task_steps, tasks
 from tests.support.leases import let_leases_end
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.core.long_calls.records import NewTask
-    from pallas_gateway.features.threads.records import ClaimedTurn, Lease
+    from pallas_gateway.features.threads.records import ClaimedExchange, ThreadLease
     from pallas_gateway.features.threads.service import Threads
 
 ASKED = Message("user", "one")
-FINE = TurnOutcome(Message("assistant", "fine"))
+FINE = ExchangeOutcome(Message("assistant", "fine"))
 TURN, BEGAN = Row("turn", 1, "", {"said": "x"}), Row("began", 1, "call-1", {"approved": []})
 WAITS = Row("waits", 1, "call-1", {})
 YEAR, MONTH = Question("form", "Which year?", id="f00"), Question("form", "Which month?", id="f01")
 ACCEPTED = Answer("accepted", {"year": 1})
 
 
-async def begun(threads: Threads, **options: Any) -> Lease:
+async def begun(threads: Threads, **options: Any) -> ThreadLease:
     """Begin a turn with a task in a new thread; return its lease."""
     thread = await threads.store.create("me", "solo")
     lease = await threads.store.begin_turn(
@@ -52,16 +52,16 @@ async def begun(threads: Threads, **options: Any) -> Lease:
     return lease
 
 
-def held(lease: Lease) -> Held:
+def held(lease: ThreadLease) -> Held:
     assert lease.task is not None
     return lease.task
 
 
-async def append(threads: Threads, lease: Lease, first: int, *new: Row, **changed: Any) -> None:
+async def append(threads: Threads, lease: ThreadLease, first: int, *new: Row, **changed: Any) -> None:
     await threads.database.write(lambda sql: rows.append(sql, held(lease), first, new, **changed))
 
 
-async def ask(threads: Threads, lease: Lease, *questions: Question, seconds: float = 60) -> None:
+async def ask(threads: Threads, lease: ThreadLease, *questions: Question, seconds: float = 60) -> None:
     async def written(sql: AsyncConnection) -> None:
         await rows.append(sql, held(lease), 0, [], status="input_required")
         for question in questions:
@@ -70,7 +70,7 @@ async def ask(threads: Threads, lease: Lease, *questions: Question, seconds: flo
     await threads.database.write(written)
 
 
-async def status_of(threads: Threads, lease: Lease) -> str | None:
+async def status_of(threads: Threads, lease: ThreadLease) -> str | None:
     wanted = select(tasks.c.status).where(tasks.c.id == held(lease).task_id)
     return await threads.database.read(lambda sql: sql.scalar(wanted))
 
@@ -82,7 +82,7 @@ async def test_of_many_processes_each_task_goes_to_one(database_url: str) -> Non
         await let_leases_end(database_url)
         others = [await stack.enter_async_context(opened(database_url, process=f"p{number}")) for number in range(4)]
 
-        async def claim_all(threads: Threads) -> list[ClaimedTurn]:
+        async def claim_all(threads: Threads) -> list[ClaimedExchange]:
             found = []
             while (claimed := await claim_turn(threads)) is not None:
                 found.append(claimed)
@@ -321,7 +321,7 @@ async def test_of_a_course_that_is_too_long_nothing_more_is_stored_and_no_other_
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "LONGEST_COURSE", 1000)
-    left: list[Lease] = []
+    left: list[ThreadLease] = []
     async with opened(database_url, process="a") as first, opened(database_url, process="b") as second:
         short, long = await begun(first), await begun(first)
         for lease, size in ((short, 100), (long, 1000)):

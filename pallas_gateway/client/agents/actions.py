@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from pallas_gateway.client.agents import editing
-from pallas_gateway.client.agents.agents_api import DATABASE, PATH, AgentsApi, DefinedAgent, outcome
+from pallas_gateway.client.agents.agents_api import DATABASE, PATH, AgentsClient, DefinedAgent, outcome
 from pallas_gateway.client.agents.applying import NOTHING, make, ordered, planned
 from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.definition_files import definitions_of
@@ -146,8 +146,8 @@ class AgentActions:
         result(outcome(f"restored version {number} of {agent.name}", document))
 
     @property
-    def _api(self) -> AgentsApi:
-        return AgentsApi(self.url, self.bearer)
+    def _api(self) -> AgentsClient:
+        return AgentsClient(self.url, self.bearer)
 
 
 async def _fetch(

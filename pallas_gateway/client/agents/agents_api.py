@@ -96,7 +96,7 @@ class DefinedAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentsApi:
+class AgentsClient:
     """The agents of one gateway. Methods raise `GatewayError` if it does not answer, or refuses."""
 
     url: str

@@ -24,8 +24,8 @@ from pallas_gateway.errors import GatewayError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pallas_gateway.client.agents.agents_api import AgentsApi, DefinedAgent
-    from pallas_gateway.config.yaml.definitions import Definitions
+    from pallas_gateway.client.agents.agents_api import AgentsClient, DefinedAgent
+    from pallas_gateway.config.yaml.definitions import DeclaredDefinitions
 
 NOTHING = "nothing was changed"
 
@@ -37,7 +37,7 @@ class ChangedMeanwhileError(GatewayError):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AgentChange:
     """A wanted agent, and the one that is there."""
 
     name: str
@@ -54,14 +54,14 @@ class Change:
         before = rendered({self.name: dict(self.before)}) if self.present is not None else ""
         show_difference(before, rendered({self.name: dict(self.definition)}), self.name)
 
-    def make(self, api: AgentsApi) -> str:
+    def make(self, api: AgentsClient) -> str:
         """Make the change; return what was done."""
         if self.present is None:
             return outcome(f"added {self.name}", api.create(self.name, self.definition))
         return outcome(f"changed {self.name}", api.replace(self.present, self.definition))
 
 
-def apply_to(api: AgentsApi, wanted: Definitions, *, can_ask: bool, yes: bool, dry_run: bool) -> bool:
+def apply_to(api: AgentsClient, wanted: DeclaredDefinitions, *, can_ask: bool, yes: bool, dry_run: bool) -> bool:
     """Apply definitions; return False if nothing was changed although something would change.
 
     Raises:
@@ -86,7 +86,7 @@ def apply_to(api: AgentsApi, wanted: Definitions, *, can_ask: bool, yes: bool, d
     return True
 
 
-def planned(api: AgentsApi, wanted: Definitions, *, new_only: bool = False) -> list[Change]:
+def planned(api: AgentsClient, wanted: DeclaredDefinitions, *, new_only: bool = False) -> list[AgentChange]:
     """Return what has to change, as the gateway would store it, after it has checked everything.
 
     Raises:
@@ -100,12 +100,12 @@ def planned(api: AgentsApi, wanted: Definitions, *, new_only: bool = False) -> l
         raise UsageError(f"{api.url} has {', '.join(known)} already; `apply --url` and `agents edit` change agents.")
     complete = wanted.completed({name: agent.definition for name, agent in present.items() if agent is not None})
     added = {name for name, agent in present.items() if agent is None}
-    changes: list[Change] = []
+    changes: list[AgentChange] = []
     for name, definition in complete.items():
         agent = present[name]
         if agent is not None and same(agent.definition, definition):
             continue
-        checked, found = _checked(api, wanted, Change(name, definition, agent), added)
+        checked, found = _checked(api, wanted, AgentChange(name, definition, agent), added)
         problems += found
         if agent is None or not same(agent.definition, checked.definition):
             changes.append(checked)
@@ -115,7 +115,7 @@ def planned(api: AgentsApi, wanted: Definitions, *, new_only: bool = False) -> l
     return changes
 
 
-def ordered(changes: Sequence[Change]) -> list[Change]:
+def ordered(changes: Sequence[AgentChange]) -> list[AgentChange]:
     """Return the changes so that sub-agents come before the agents that name them."""
     by_name = {one.name: one for one in changes}
     uses = {one.name: [sub for sub in _sub_agents(one.definition) if sub in by_name] for one in changes}
@@ -125,7 +125,7 @@ def ordered(changes: Sequence[Change]) -> list[Change]:
         return list(changes)
 
 
-def make(api: AgentsApi, wanted: Definitions, changes: Sequence[Change]) -> None:
+def make(api: AgentsClient, wanted: DeclaredDefinitions, changes: Sequence[AgentChange]) -> None:
     """Make the changes, and print each that was made, also if a later one fails.
 
     Raises:
@@ -149,7 +149,7 @@ def make(api: AgentsApi, wanted: Definitions, changes: Sequence[Change]) -> None
         raise NotRunningError("\n".join(map(str, failed)))
 
 
-def refusal(error: ApiRefusedError, wanted: Definitions, name: str) -> GatewayError:
+def refusal(error: ApiRefusedError, wanted: DeclaredDefinitions, name: str) -> GatewayError:
     """Return the error of a refused change for people: problems with their places, or who changed it meanwhile."""
     if error.problems:
         return ConfigurationError(placed(wanted, name, error.problems))
@@ -158,7 +158,9 @@ def refusal(error: ApiRefusedError, wanted: Definitions, name: str) -> GatewayEr
     return error
 
 
-def _checked(api: AgentsApi, wanted: Definitions, change: Change, added: Iterable[str]) -> tuple[Change, list[Problem]]:
+def _checked(
+    api: AgentsClient, wanted: DeclaredDefinitions, change: AgentChange, added: Iterable[str]
+) -> tuple[AgentChange, list[Problem]]:
     """Return a change as it would be stored, and the problems that the gateway finds.
 
     What it says about sub-agents that the same file adds is not known before they are there.
@@ -174,7 +176,7 @@ def _checked(api: AgentsApi, wanted: Definitions, change: Change, added: Iterabl
         of_added = {f"{AGENTS}.{index}" for index, one in enumerate(_sub_agents(change.definition)) if one in added}
         problems = [one for one in error.problems if one[0] not in of_added]
         return change, placed(wanted, change.name, problems)
-    return Change(change.name, _as_stored(change.definition, document), change.present), []
+    return AgentChange(change.name, _as_stored(change.definition, document), change.present), []
 
 
 def _as_stored(definition: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from pallas_gateway.config.yaml.definitions import AGENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pallas_gateway.config.yaml.definitions import Definitions
+    from pallas_gateway.config.yaml.definitions import DeclaredDefinitions
 
 KEYS = (
     "title", "description", "icon", "instruction", "model", "servers", "tools", "agents", "params", "examples",
@@ -35,7 +35,7 @@ def body_of(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {_name_in_api(key): value for key, value in definition.items()}
 
 
-def malformed(wanted: Definitions, names: Iterable[str]) -> Iterator[Problem]:
+def malformed(wanted: DeclaredDefinitions, names: Iterable[str]) -> Iterator[Problem]:
     """Yield the problems of definitions that cannot be sent."""
     for name in names:
         path, agent = f"{AGENTS}.{name}", wanted.agents[name]
@@ -46,13 +46,13 @@ def malformed(wanted: Definitions, names: Iterable[str]) -> Iterator[Problem]:
             yield Problem(wanted.file, wanted.lines.get(f"{path}.params"), f"{path}.params", message)
 
 
-def placed(wanted: Definitions, name: str, problems: Iterable[tuple[str, str]]) -> list[Problem]:
+def placed(wanted: DeclaredDefinitions, name: str, problems: Iterable[tuple[str, str]]) -> list[Problem]:
     """Return problems that the gateway has found in a definition, at their places in the file."""
     found = [Problem(wanted.file, None, _path_in(wanted, name, path), message) for path, message in problems]
     return [wanted.mended(one) for one in found]
 
 
-def _path_in(wanted: Definitions, name: str, path: str) -> str:
+def _path_in(wanted: DeclaredDefinitions, name: str, path: str) -> str:
     top, dot, rest = path.partition(".")
     agent = wanted.agents[name]
     keys = {_name_in_api(key): key for key in agent} if isinstance(agent, dict) else {}

@@ -27,8 +27,8 @@ from pallas_gateway.errors import GatewayError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pallas_gateway.client.agents.agents_api import AgentsApi, DefinedAgent
-    from pallas_gateway.config.yaml.definitions import Definitions
+    from pallas_gateway.client.agents.agents_api import AgentsClient, DefinedAgent
+    from pallas_gateway.config.yaml.definitions import DeclaredDefinitions
 
 _MARK = "# >>> "
 """Begins the lines that show problems; they are taken out of what was saved."""
@@ -58,7 +58,7 @@ class _Session:
         marks: lines that were added to show problems.
     """
 
-    api: AgentsApi
+    api: AgentsClient
     agent: DefinedAgent
     path: Path
     marks: frozenset[str] = field(default=frozenset())
@@ -178,7 +178,7 @@ class _Session:
         return KeptError(f"Your text is {why.rstrip('.')}. It is kept: {command} stores it.")
 
 
-def edit(api: AgentsApi, name: str) -> None:
+def edit(api: AgentsClient, name: str) -> None:
     """Edit an agent of the database.
 
     Raises:
@@ -199,7 +199,7 @@ def edit(api: AgentsApi, name: str) -> None:
     shutil.rmtree(folder)
 
 
-def _only(wanted: Definitions, name: str) -> Mapping[str, object]:
+def _only(wanted: DeclaredDefinitions, name: str) -> Mapping[str, object]:
     """Return the definition of the agent that is edited.
 
     Raises:

@@ -60,7 +60,7 @@ class ChatThread:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatTurn:
+class ChatExchange:
     """A message and its answer.
 
     `answer` is set once the turn is complete; of an `error` it is the part that was shown. `params` were sent
@@ -88,7 +88,7 @@ class Chat:
     agent: str
     thread: str
     name: str | None
-    turns: tuple[ChatTurn, ...] = ()
+    turns: tuple[ChatExchange, ...] = ()
     format: Literal[1] = 1
 
     @property
@@ -114,8 +114,8 @@ def room_of(entry: Mapping[str, Any]) -> int | None:
 
 
 def trimmed(
-    turns: Iterable[ChatTurn], room: int | None, message: str = "", images: int = 0
-) -> tuple[list[ChatTurn], int]:
+    turns: Iterable[ChatExchange], room: int | None, message: str = "", images: int = 0
+) -> tuple[list[ChatExchange], int]:
     """The newest complete turns that fit with the new message, and the number of older ones left out.
 
     Turns without an answer are never sent: the model would answer them again.
@@ -133,7 +133,7 @@ def trimmed(
     return complete[dropped:], dropped
 
 
-def rows_of(turns: Sequence[ChatTurn]) -> list[dict[str, Any]]:
+def rows_of(turns: Sequence[ChatExchange]) -> list[dict[str, Any]]:
     """Complete turns as the `history` argument."""
     rows: list[dict[str, Any]] = []
     for turn in turns:

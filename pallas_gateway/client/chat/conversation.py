@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pallas_gateway.client.agent_client import AgentClient, ChatCapabilities
-    from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn
+    from pallas_gateway.client.chat.chat_turns import ChatExchange, ChatThread
     from pallas_gateway.client.chat.screen import Screen
 
 NORMAL_STOP = "endTurn"
 
 
-class TurnFailedError(GatewayError):
+class ExchangeFailedError(GatewayError):
     """The call failed; the message is the agent's sentence."""
 
     reason = "turn_failed"
@@ -79,13 +79,13 @@ class Conversation(ABC):
         """True for the present thread."""
         return self.thread is not None and self.thread.id == thread.id
 
-    async def switch_to(self, thread: ChatThread | None) -> list[ChatTurn]:
+    async def switch_to(self, thread: ChatThread | None) -> list[ChatExchange]:
         """Continue a thread, and return its turns; None begins a new thread."""
         self.thread, self.name, self.images, self.left_out = thread, None, [], 0
         return await self.turns()
 
     @abstractmethod
-    async def turns(self) -> list[ChatTurn]:
+    async def turns(self) -> list[ChatExchange]:
         """The turns of the present thread."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Conversation(ABC):
         """Rename a thread, and return it."""
 
     @abstractmethod
-    async def catch_up(self, turns: Sequence[ChatTurn]) -> None:
+    async def catch_up(self, turns: Sequence[ChatExchange]) -> None:
         """Report or wait for what is to be known of the thread that was switched to, after its turns were shown."""
 
     @abstractmethod

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, override
 from urllib.parse import quote
 
-from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn
-from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, TurnFailedError, sendable_text
+from pallas_gateway.client.chat.chat_turns import ChatExchange, ChatThread
+from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, ExchangeFailedError, sendable_text
 from pallas_gateway.client.gateway_api import ApiRefusedError, BrokenOffError, ask, events
 from pallas_gateway.client.output import without_controls
 from pallas_gateway.errors import GatewayError
@@ -33,7 +33,7 @@ class KeptConversation(Conversation):
         await self._request("GET", f"{self._of_agent}?limit=1")
 
     @override
-    async def turns(self) -> list[ChatTurn]:
+    async def turns(self) -> list[ChatExchange]:
         return [turn async for turn in self._turns_of(self.thread)] if self.thread else []
 
     @override
@@ -56,7 +56,7 @@ class KeptConversation(Conversation):
         self.images = []
 
     @override
-    async def catch_up(self, turns: Sequence[ChatTurn]) -> None:
+    async def catch_up(self, turns: Sequence[ChatExchange]) -> None:
         """Follow a turn whose client went away, such as one that waits for an answer to its question."""
         if self.thread is None or not turns or turns[-1].state != "pending":
             return
@@ -132,7 +132,7 @@ class KeptConversation(Conversation):
                 case "final":
                     return dict(event)
                 case "error":
-                    raise TurnFailedError(without_controls(str(event.get("message") or "The agent failed.")))
+                    raise ExchangeFailedError(without_controls(str(event.get("message") or "The agent failed.")))
         raise BrokenOffError
 
     async def _answer(self, question: Mapping[str, Any], asking: dict[str, asyncio.Task[None]]) -> None:
@@ -174,7 +174,7 @@ class KeptConversation(Conversation):
     def _of_agent(self) -> str:
         return f"{PREFIX}/agents/{quote(self.client.agent, safe='')}/threads"
 
-    async def _turns_of(self, thread: ChatThread) -> AsyncIterator[ChatTurn]:
+    async def _turns_of(self, thread: ChatThread) -> AsyncIterator[ChatExchange]:
         said: Mapping[str, Any] = {}
         tools: list[str] = []
         path = f"{_path(thread)}/messages"
@@ -211,10 +211,10 @@ def _thread(row: Mapping[str, Any]) -> ChatThread:
     return ChatThread(str(row["id"]), row.get("title"), int(row["turns"]), str(row["updatedAt"]))
 
 
-def _turn(said: Mapping[str, Any], answer: Mapping[str, Any], tools: Sequence[str]) -> ChatTurn:
+def _turn(said: Mapping[str, Any], answer: Mapping[str, Any], tools: Sequence[str]) -> ChatExchange:
     error = answer.get("error")
     status = answer["status"]
-    return ChatTurn(
+    return ChatExchange(
         int(said["turnIndex"]),
         status if status in {"complete", "error"} else "pending",
         str(said["content"]),

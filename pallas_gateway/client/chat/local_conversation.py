@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, override
 
 from pallas_gateway.client.agent_client import CallResult
 from pallas_gateway.client.chat.chat_files import StoreError
-from pallas_gateway.client.chat.chat_turns import NO_ANSWER, Chat, ChatThread, ChatTurn, rows_of, trimmed
-from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, TurnFailedError, sendable_text
+from pallas_gateway.client.chat.chat_turns import NO_ANSWER, Chat, ChatExchange, ChatThread, rows_of, trimmed
+from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, ExchangeFailedError, sendable_text
 from pallas_gateway.client.output import CANCELLED, without_controls
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class LocalConversation(Conversation):
     files: ChatFiles
 
     @override
-    async def turns(self) -> list[ChatTurn]:
+    async def turns(self) -> list[ChatExchange]:
         return [*self._stored(self.thread).turns] if self.thread else []
 
     @override
@@ -41,7 +41,7 @@ class LocalConversation(Conversation):
         return ChatThread(thread.id, name)
 
     @override
-    async def switch_to(self, thread: ChatThread | None) -> list[ChatTurn]:
+    async def switch_to(self, thread: ChatThread | None) -> list[ChatExchange]:
         """Continue a thread with the parameters of its last turn."""
         turns = await super().switch_to(thread)
         if turns:
@@ -49,7 +49,7 @@ class LocalConversation(Conversation):
         return turns
 
     @override
-    async def catch_up(self, turns: Sequence[ChatTurn]) -> None:
+    async def catch_up(self, turns: Sequence[ChatExchange]) -> None:
         """Report turns that no longer fit into the model's window; a call has ended with its client."""
         self._sendable(turns)
 
@@ -61,7 +61,7 @@ class LocalConversation(Conversation):
         self.thread = self.thread or found or ChatThread(f"chat-{token_hex(5)}", self.name)
         with self.files.locked(self.thread.id):
             chat = self._stored(self.thread)
-            sent = ChatTurn(len(chat.turns) + 1, "error", message, tuple(self.images), None, NO_ANSWER)
+            sent = ChatExchange(len(chat.turns) + 1, "error", message, tuple(self.images), None, NO_ANSWER)
             turn = replace(sent, params=dict(self.parameters), began_at=_now())
             self.screen.begin()
             self._store(chat, turn)
@@ -80,7 +80,7 @@ class LocalConversation(Conversation):
             self._store(chat, replace(turn, state="complete", error=None, answer=answer.text))
         self.note_end(answer.meta.get("stop_reason", NORMAL_STOP), answer.params, answer.others)
 
-    async def _ask(self, turns: Sequence[ChatTurn], message: str) -> CallResult:
+    async def _ask(self, turns: Sequence[ChatExchange], message: str) -> CallResult:
         async with self.client.open(self.screen) as connection:
             self.capabilities = connection.capabilities
             optional = {  # only what is set: an older gateway refuses arguments that it does not know
@@ -92,18 +92,18 @@ class LocalConversation(Conversation):
             arguments = {"message": message, **{name: value for name, value in optional.items() if value}}
             answer = CallResult.of(await connection.call(arguments, live=self.screen.is_live))
             if answer.is_error:
-                raise TurnFailedError(without_controls(answer.text) or "The agent failed without a word.")
+                raise ExchangeFailedError(without_controls(answer.text) or "The agent failed without a word.")
             self.screen.finish(answer.text)
             return answer
 
     def _stored(self, thread: ChatThread) -> Chat:
         return self.files.read(thread.id) or Chat(*self.place, thread.id, thread.name)
 
-    def _store(self, chat: Chat, turn: ChatTurn) -> None:
+    def _store(self, chat: Chat, turn: ChatExchange) -> None:
         ended = replace(turn, tools=tuple(self.screen.tools), ended_at=_now())
         self.files.write(replace(chat, turns=(*chat.turns, ended)))
 
-    def _sendable(self, all_turns: Sequence[ChatTurn], message: str = "") -> list[ChatTurn]:
+    def _sendable(self, all_turns: Sequence[ChatExchange], message: str = "") -> list[ChatExchange]:
         """The turns that are sent with a message; reports how many no longer fit into the model's window."""
         turns, dropped = trimmed(all_turns, self.capabilities.room, message, len(self.images))
         self.note_left_out(dropped, ": the model's context window has no room for more")

@@ -15,7 +15,7 @@ from pallas_gateway.client.output import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn
+    from pallas_gateway.client.chat.chat_turns import ChatExchange, ChatThread
 
 RECALLED_TURNS = 3  # shown again when a thread is resumed
 _FIRST_WORDS, _RECALLED, _REASON = 60, 400, 200  # characters; the reason of a failed turn can be a long list
@@ -48,7 +48,7 @@ def as_markdown(chat: Chat) -> str:
     return "\n".join(lines)
 
 
-def _markdown_turn(turn: ChatTurn, agent: str) -> Iterator[str]:
+def _markdown_turn(turn: ChatExchange, agent: str) -> Iterator[str]:
     yield f"## {turn.number}. You, {turn.began_at[:16].replace('T', ' ')} UTC"
     yield f"\n{turn.message}"
     for image in turn.images:
@@ -67,7 +67,7 @@ def _markdown_turn(turn: ChatTurn, agent: str) -> Iterator[str]:
         yield "*Waits for its answer.*"
 
 
-def recalled(turns: Sequence[ChatTurn], agent: str) -> list[str]:
+def recalled(turns: Sequence[ChatExchange], agent: str) -> list[str]:
     """The last turns in a few lines; marks those that are not sent again."""
     lines = []
     for turn in turns[-RECALLED_TURNS:]:

@@ -55,7 +55,7 @@ def opens_a_browser(environ: Mapping[str, str], platform: str = sys.platform) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BrowserRequest:
     """An authorization request, and what its answer is checked with."""
 
     redirect_uri: str
@@ -113,7 +113,9 @@ async def sign_in(
     """
     state = secrets.token_urlsafe(32)
     async with _listening(state) as (port, answer):
-        request = Request(f"http://{LOOPBACK}:{port}{_PATH}", state, *(secrets.token_urlsafe(32) for _ in range(2)))
+        request = BrowserRequest(
+            f"http://{LOOPBACK}:{port}{_PATH}", state, *(secrets.token_urlsafe(32) for _ in range(2))
+        )
         _show(request.url(server, offer), opens=opens)
         try:
             code = request.code_in(await asyncio.wait_for(answer, seconds), server)

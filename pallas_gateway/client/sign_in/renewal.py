@@ -13,7 +13,7 @@ from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING
 
-from pallas_gateway.client.gateway_client import RefusedError, UnreachableError
+from pallas_gateway.client.gateway_client import GatewayRefusedError, UnreachableError
 from pallas_gateway.client.sign_in.authorization_server import AuthorizationServer, OAuthError, http_client
 from pallas_gateway.client.sign_in.logins import LoginsError
 
@@ -100,5 +100,5 @@ def _not_renewed(error: BaseException) -> None:
     _log.debug("token not renewed", extra={"error": str(error)})
 
 
-def _ended(base_url: str, why: str) -> RefusedError:
-    return RefusedError(f"The sign-in has ended ({why}). Sign in again: pallas-gateway login --url {base_url}")
+def _ended(base_url: str, why: str) -> GatewayRefusedError:
+    return GatewayRefusedError(f"The sign-in has ended ({why}). Sign in again: pallas-gateway login --url {base_url}")

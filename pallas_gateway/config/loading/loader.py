@@ -45,7 +45,7 @@ NO_OVERRIDES = Overrides()
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedFiles:
     """The result of reading all files.
 
     Attributes:
@@ -68,7 +68,7 @@ class Loaded:
         return self.configuration
 
 
-def read_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Loaded:
+def read_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> LoadedFiles:
     """Read and check the deployment file and fast-agent's file.
 
     That is the file named by `fastagent_config`, else the one in the working directory, else the one in the folder of
@@ -91,7 +91,7 @@ def check_deployment(text: str, path: Path, *, environ: Mapping[str, str]) -> No
     _loaded(_as_mapping(document), path, environ, NO_OVERRIDES).usable()
 
 
-def _loaded(document: Document, path: Path, environ: Mapping[str, str], overrides: Overrides) -> Loaded:
+def _loaded(document: Document, path: Path, environ: Mapping[str, str], overrides: Overrides) -> LoadedFiles:
     data = _overridden(document.data, overrides)
     deployment, errors = validated(Deployment, data)
     shown = deployment or _valid_part(data, errors)
@@ -102,7 +102,7 @@ def _loaded(document: Document, path: Path, environ: Mapping[str, str], override
         problems = [*problems, *_unknown_servers(document, shown, fastagent.servers)]
     lines = MappingProxyType(document.lines)
     readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown else None
-    return Loaded(readable, (*_in_reading_order(problems), *_in_reading_order(more)))
+    return LoadedFiles(readable, (*_in_reading_order(problems), *_in_reading_order(more)))
 
 
 def _valid_part(data: object, errors: Sequence[ErrorDetails]) -> Deployment | None:

@@ -30,7 +30,7 @@ _SHAPE = "must be a mapping with 'agents:', as 'pallas-gateway export' prints it
 
 
 @dataclass(frozen=True)
-class Definitions:
+class DeclaredDefinitions:
     """Agents by name, with placeholders unexpanded; `lines` has the 1-based lines of their dotted paths."""
 
     file: str
@@ -52,7 +52,7 @@ class Definitions:
         return Problem(self.file, self.lines[path], problem.path, problem.message) if path in self.lines else problem
 
 
-def defined_in(text: str, file: str) -> Definitions:
+def defined_in(text: str, file: str) -> DeclaredDefinitions:
     """Return the agents that `agents.yaml` defines.
 
     Raises:
@@ -61,10 +61,10 @@ def defined_in(text: str, file: str) -> Definitions:
     document = parse_document(text, file, None)
     if problems := [*document.problems, *document.duplicates]:
         raise ConfigurationError(problems)
-    return Definitions(file, _agents(document), document.lines)
+    return DeclaredDefinitions(file, _agents(document), document.lines)
 
 
-def read_definitions(text: str, file: str) -> Definitions:
+def read_definitions(text: str, file: str) -> DeclaredDefinitions:
     """Return the agents of a file in the form of `export`: one or more documents, each a mapping or a list of them.
 
     Raises:
@@ -92,7 +92,9 @@ def read_definitions(text: str, file: str) -> Definitions:
         raise ConfigurationError(problems)
     left_out = tuple(one for conversion in conversions for one in conversion.left_out)
     foreign = [one.document for part, one in zip(found, conversions, strict=True) if one.document is not part]
-    return Definitions(file, agents, lines, left_out, frozenset(name for one in foreign for name in _agents(one)))
+    return DeclaredDefinitions(
+        file, agents, lines, left_out, frozenset(name for one in foreign for name in _agents(one))
+    )
 
 
 def _kept(before: Any) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def _kept(before: Any) -> dict[str, Any]:
     return {key: value for key, value in agent.items() if key not in COUNTERPARTS.values()}
 
 
-def left_out_lines(definitions: Definitions) -> Iterator[str]:
+def left_out_lines(definitions: DeclaredDefinitions) -> Iterator[str]:
     """Yield one line for each field of documents of another platform that has no counterpart."""
     fields: dict[tuple[str, str], list[LeftOut]] = {}
     for one in definitions.left_out:

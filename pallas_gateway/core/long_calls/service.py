@@ -45,7 +45,7 @@ class Door(Protocol):
     async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool: ...
 
 
-class Turns(Protocol):
+class ExchangesOfThreads(Protocol):
     """What the tasks of turns do to their threads; see `features/threads/store.py`."""
 
     async def lock(self, sql: AsyncConnection, task: AnyRow) -> bool: ...
@@ -73,7 +73,7 @@ class LongCalls:
         self._service = database
         self.database = database.connections
         self.doors: dict[Api, Door] = {}
-        self.turns: Turns | None = None
+        self.turns: ExchangesOfThreads | None = None
         self._running: dict[str, TaskRecorder] = {}
         self._is_alive = False
         self._tasks = TaskOwner(close_seconds=0)

@@ -28,7 +28,7 @@ from pallas_gateway.doors.mcp.endpoint import McpEndpoint
 from pallas_gateway.doors.mcp.envelope import listen_to_the_initialize_era
 from pallas_gateway.doors.mcp.message_calls import answer_message
 from pallas_gateway.doors.mcp.rounds import sealing
-from pallas_gateway.doors.mcp.tool_requests import ToolRequest
+from pallas_gateway.doors.mcp.tool_requests import McpToolRequest
 from pallas_gateway.doors.mcp.tools import (
     LONGEST_TITLE,
     clamped_to_bytes,
@@ -122,12 +122,12 @@ class AgentServer:
         description = self._agent.settings.description or f"Send a message to {title} and get its answer."
         return message_tool(name, title=title, description=description, params=params)
 
-    async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
+    async def answer(self, arguments: dict[str, Any], request: McpToolRequest) -> MessageResult:
         """Return the result of a call of the message tool."""
         with self.endpoint.in_use():
             return await answer_message(self._agent, self._sessions, arguments, request, self._tasks)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
+    async def call_tool(self, name: str, arguments: dict[str, Any], request: McpToolRequest) -> MessageResult:
         """Return the result of a tool.
 
         Raises:
@@ -179,7 +179,7 @@ class AgentServer:
         return ListToolsResult(tools=self._tools_that_only_read if self._only_reads(self._agent.name) else self._tools)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
-        request = ToolRequest.over_http(context, params, self._agent.name, self._sessions.log_levels)
+        request = McpToolRequest.over_http(context, params, self._agent.name, self._sessions.log_levels)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
     async def _list_prompts(self, context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:

@@ -20,7 +20,7 @@ from pallas_gateway.doors.mcp.agent_server import AgentServer
 from pallas_gateway.doors.mcp.endpoint import McpEndpoint
 from pallas_gateway.doors.mcp.envelope import caller_of, listen_to_the_initialize_era
 from pallas_gateway.doors.mcp.rounds import sealing
-from pallas_gateway.doors.mcp.tool_requests import ToolRequest
+from pallas_gateway.doors.mcp.tool_requests import McpToolRequest
 from pallas_gateway.doors.mcp.tools import health_result, health_tool, in_brief
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.urls import ALL_AGENTS
@@ -92,10 +92,10 @@ class AllAgentsServer:
         return {tool_of(name): one for name, one in grants.runnable(self._servers()).items()}
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
-        request = ToolRequest.over_http(context, params, ALL_AGENTS, self._sessions.log_levels)
+        request = McpToolRequest.over_http(context, params, ALL_AGENTS, self._sessions.log_levels)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
+    async def call_tool(self, name: str, arguments: dict[str, Any], request: McpToolRequest) -> MessageResult:
         """Return the result of a tool.
 
         Raises:

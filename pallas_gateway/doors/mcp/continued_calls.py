@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.waiting_calls import Checkpoint, WaitingCalls
     from pallas_gateway.doors.mcp.rounds import Round
     from pallas_gateway.doors.mcp.tasks import McpTasks
-    from pallas_gateway.doors.mcp.tool_requests import MessageResult, ToolRequest
+    from pallas_gateway.doors.mcp.tool_requests import McpToolRequest, MessageResult
     from pallas_gateway.errors import GatewayError
 
 _MAY_WAIT = (
@@ -61,7 +61,7 @@ class _Continued:
 
 
 async def continue_call(
-    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: ToolRequest, tasks: McpTasks | None
+    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: McpToolRequest, tasks: McpTasks | None
 ) -> MessageResult:
     """Return the result of a request that continues or ends a call; see `answer_message`.
 
@@ -98,7 +98,7 @@ async def continue_call(
             await calls.release(resumed.ticket)  # unless the call was admitted
 
 
-async def reply_or_questions(sessions: Sessions, request: ToolRequest, waiting: WaitingCall) -> Reply:
+async def reply_or_questions(sessions: Sessions, request: McpToolRequest, waiting: WaitingCall) -> Reply:
     """Return the reply of a call that may continue in another request; `_ASKS` if it waits for that request.
 
     Raises:

@@ -88,7 +88,7 @@ _log = logging.getLogger("pallas.agent_server")
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class McpToolCall:
     """A well-formed `tools/call`; `route` is what its client says of itself, which the initialize era does not."""
 
     message: JSONRPCRequest
@@ -106,7 +106,7 @@ class ToolCall:
         return state.partition(".")[0] if self.is_modern and isinstance(state, str) and "." in state else None
 
 
-def tool_call(request: McpRequest) -> ToolCall | None:
+def tool_call(request: McpRequest) -> McpToolCall | None:
     """Return the call of a request; None for a request that the SDK has to answer or refuse."""
     http, headers = request.http, request.http.headers
     version, media_type = headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION), headers.get("content-type", "")
@@ -117,17 +117,17 @@ def tool_call(request: McpRequest) -> ToolCall | None:
     if http.method != "POST" or not is_json or not all(check_accept_headers(http)) or (message := request.call) is None:
         return None
     if is_older:
-        return ToolCall(message, InboundModernRoute(version, None, None))
+        return McpToolCall(message, InboundModernRoute(version, None, None))
     if find_duplicated_routing_header(headers.items()) is not None:
         return None
     # The SDK would look for headers of arguments now; no tool of the gateway has any.
     route = classify_inbound_request({"method": message.method, "params": message.params}, headers=headers)
-    return ToolCall(message, route) if isinstance(route, InboundModernRoute) else None
+    return McpToolCall(message, route) if isinstance(route, InboundModernRoute) else None
 
 
 async def answer(  # noqa: PLR0913  the server, and what one request is made of
     server: Server[Any],
-    call: ToolCall,
+    call: McpToolCall,
     request: Request,
     send: Send,
     expect: Expect,
@@ -209,7 +209,7 @@ class _Context:
 
     transport = _TRANSPORT
 
-    def __init__(self, call: ToolCall, request: Request, client: _Client, expect: Expect) -> None:
+    def __init__(self, call: McpToolCall, request: Request, client: _Client, expect: Expect) -> None:
         self.is_open = True
         # Without a session, any client could answer. 2026-07-28 has no such requests.
         self.can_send_request = not call.is_modern and SESSION_HEADER in request.headers

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.parts import Sessions
     from pallas_gateway.doors.mcp.tasks import McpTasks
-    from pallas_gateway.doors.mcp.tool_requests import MessageResult, ToolRequest
+    from pallas_gateway.doors.mcp.tool_requests import McpToolRequest, MessageResult
 
 
 async def answer_message(
-    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: ToolRequest, tasks: McpTasks | None
+    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: McpToolRequest, tasks: McpTasks | None
 ) -> MessageResult:
     """Return the agent's answer, or the reason why there is none, or the questions of the call, or its task.
 
@@ -55,7 +55,7 @@ async def answer_message(
         return result_of(asked, sessions, waiting)
 
 
-async def _reply(sessions: Sessions, request: ToolRequest, call: RunningCall, events: EventQueue) -> Reply:
+async def _reply(sessions: Sessions, request: McpToolRequest, call: RunningCall, events: EventQueue) -> Reply:
     """Return the agent's reply, after all notifications were sent.
 
     Raises:

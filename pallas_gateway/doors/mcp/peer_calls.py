@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pallas_gateway.calls.events.queue import StreamOptions
-from pallas_gateway.doors.mcp.tool_requests import ToolRequest
+from pallas_gateway.doors.mcp.tool_requests import McpToolRequest
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.identity.grants import EVERYTHING
 from pallas_gateway.telemetry import traces
@@ -51,7 +51,7 @@ class PeerCalls:
         headers: dict[str, str] = {}
         traces.hand_on(headers)
         options = StreamOptions(progress=parent.options.progress)
-        request = ToolRequest(caller, headers, nested.sender, options, nested.asker, parent=parent)
+        request = McpToolRequest(caller, headers, nested.sender, options, nested.asker, parent=parent)
 
         async def work() -> CallToolResult:
             return cast("CallToolResult", await server.call_tool(tool, arguments, request))  # a request without rounds

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.long_calls.records import Cancelled, ClaimedTask, Held, TaskStatus
     from pallas_gateway.doors.mcp.envelope import Context
-    from pallas_gateway.doors.mcp.tool_requests import ToolRequest
+    from pallas_gateway.doors.mcp.tool_requests import McpToolRequest
     from pallas_gateway.shared.database.tables import AnyRow
 
 _REQUIRED: Mapping[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
@@ -101,7 +101,7 @@ class McpTasks(ContinuedTasks):
 
     # Calls that may become tasks
 
-    def accepts(self, agent: HostedAgent, request: ToolRequest) -> bool:
+    def accepts(self, agent: HostedAgent, request: McpToolRequest) -> bool:
         """Return whether a call of an agent may become a task.
 
         Its client must be known again when it asks for the task, by its token; without `auth` the id is the secret.

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.doors.mcp.envelope import Context
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.runtime.protocols import Parent
+    from pallas_gateway.runtime.protocols import ParentCall
 
 type MessageResult = CallToolResult | InputRequiredResult | dict[str, Any]
 """The last one is a `CreateTaskResult`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolRequest:
+class McpToolRequest:
     """One `tools/call`, of a client over HTTP or of another agent of this gateway.
 
     Attributes:
@@ -61,7 +61,7 @@ class ToolRequest:
     asker: Asker = CANNOT_ASK
     key: RequestKey | None = None
     round: Round = FIRST_ROUND
-    parent: Parent | None = None
+    parent: ParentCall | None = None
     nesting: int = 0
 
     @classmethod

@@ -15,7 +15,7 @@ from pallas_gateway.calls.events.events import TextDelta
 from pallas_gateway.calls.events.queue import EventQueue, StreamOptions
 from pallas_gateway.core.running_call import RunningCall
 from pallas_gateway.doors.openai.answers import Answers, Completion
-from pallas_gateway.doors.openai.errors import ApiError, of_failure, of_refusal
+from pallas_gateway.doors.openai.errors import OpenAiError, of_failure, of_refusal
 from pallas_gateway.doors.openai.requests import AgentRequest, chat_request, value_in, wants_json
 from pallas_gateway.doors.openai.responses import ResponseAnswers, response_request
 from pallas_gateway.errors import CallFailedError, GatewayError
@@ -109,15 +109,15 @@ class Answering:
 
     async def _end(self, request: CallRequest) -> None:
         """Send the response, or its end. An error has its own status unless the response has begun."""
-        outcome: Reply | ApiError | GatewayError = request.outcome
+        outcome: Reply | OpenAiError | GatewayError = request.outcome
         if isinstance(outcome, CallFailedError):
             outcome = of_failure(outcome.reason, str(outcome))
         elif isinstance(outcome, GatewayError):
             outcome = of_refusal(outcome)
         has_begun = await self.events.unwatch()
-        if self._stream is not None and (has_begun or not isinstance(outcome, ApiError)):
+        if self._stream is not None and (has_begun or not isinstance(outcome, OpenAiError)):
             await self._stream.end(outcome)
-        elif isinstance(outcome, ApiError):
+        elif isinstance(outcome, OpenAiError):
             await outcome.response()(*self.http)
         else:
             await JSONResponse(self._answers.whole("".join(self._texts), outcome))(*self.http)
@@ -143,9 +143,9 @@ class _StreamedAnswer:
         await self._begin()
         await self._send(self._answers.more(text))
 
-    async def end(self, outcome: Reply | ApiError) -> None:
+    async def end(self, outcome: Reply | OpenAiError) -> None:
         """Send the outcome and end the stream."""
-        if isinstance(outcome, ApiError):
+        if isinstance(outcome, OpenAiError):
             await self._send(*self._answers.failed(outcome))
         else:
             await self._begin()

@@ -10,7 +10,7 @@ from pallas_gateway.calls.call import with_nested
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply, Usage
     from pallas_gateway.core.hosted_agent import HostedAgent
-    from pallas_gateway.doors.openai.errors import ApiError
+    from pallas_gateway.doors.openai.errors import OpenAiError
     from pallas_gateway.doors.openai.requests import AgentRequest
 
 type Json = dict[str, Any]
@@ -74,7 +74,7 @@ class Answers(Protocol):
         """Return what follows the last text."""
         ...
 
-    def failed(self, error: ApiError) -> list[Json]:
+    def failed(self, error: OpenAiError) -> list[Json]:
         """Return what ends a stream that has begun without an answer."""
         ...
 
@@ -112,7 +112,7 @@ class Completion:
             return [ended]
         return [ended, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply.usage)}]
 
-    def failed(self, error: ApiError) -> list[Json]:
+    def failed(self, error: OpenAiError) -> list[Json]:
         return [error.body()]
 
     def _chunk(self, delta: Json, finish: str | None = None) -> Json:

@@ -16,7 +16,7 @@ from pallas_gateway.doors.http import access, bodies, refusals
 from pallas_gateway.doors.http.host_check import HostCheck
 from pallas_gateway.doors.openai import answers, errors, requests
 from pallas_gateway.doors.openai.answering import CHAT_COMPLETION, RESPONSE, Answering, Form
-from pallas_gateway.doors.openai.errors import RETRY_AFTER, ApiError, BadRequestError, InOpenAiForm
+from pallas_gateway.doors.openai.errors import RETRY_AFTER, BadRequestError, InOpenAiForm, OpenAiError
 from pallas_gateway.errors import STOPPING
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action
@@ -71,7 +71,7 @@ class OpenAiApi:
             response = error.response
         except BadRequestError as error:
             response = errors.of_refusal(error).response()
-        except ApiError as error:
+        except OpenAiError as error:
             response = error.response()
         if response is not None:
             await response(scope, receive, send)
@@ -85,14 +85,14 @@ class OpenAiApi:
             return refusals.without_token(self._gateway, scope)
         if path.startswith(f"{RESPONSES}/") and scope["method"] in ("GET", "DELETE"):
             message = "The gateway keeps no responses (store: false), so none can be read or deleted."
-            raise ApiError(HTTPStatus.NOT_FOUND, message, "not_found")
+            raise OpenAiError(HTTPStatus.NOT_FOUND, message, "not_found")
         if path not in _METHODS and not _MODEL.fullmatch(path):
             message = f"This is not offered. There are {', '.join(_METHODS)} and {MODELS}/{{model}}."
-            raise ApiError(HTTPStatus.NOT_FOUND, message, "not_found")
+            raise OpenAiError(HTTPStatus.NOT_FOUND, message, "not_found")
         method = _METHODS.get(path, "GET")
         if scope["method"] != method:
             message = f"{scope['method']} is not used here. Use {method}."
-            raise ApiError(HTTPStatus.METHOD_NOT_ALLOWED, message, headers={"Allow": method})
+            raise OpenAiError(HTTPStatus.METHOD_NOT_ALLOWED, message, headers={"Allow": method})
         if (form := _FORMS.get(path)) is None:
             return self._models(path, runnable)
         return await self._call(form, caller, scope, receive, send)
@@ -113,9 +113,9 @@ class OpenAiApi:
         headers = Headers(scope=scope)
         if not bodies.is_json(headers):
             message = "Send the body as application/json (Content-Type)."
-            raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message, "not_json")
+            raise OpenAiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message, "not_json")
         if self._gateway.calls.draining:
-            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING, "stopping", headers=RETRY_AFTER)
+            raise OpenAiError(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING, "stopping", headers=RETRY_AFTER)
         limit = self._gateway.configuration.deployment.gateway.max_body_bytes
         body = await bodies.read(Request(scope, receive), limit)
         if body is None:

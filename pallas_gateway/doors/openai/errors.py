@@ -59,7 +59,7 @@ class BadRequestError(CallRefusedError):
 
 
 @dataclass(eq=False)
-class ApiError(Exception):
+class OpenAiError(Exception):
     """One error with its status."""
 
     status: HTTPStatus
@@ -78,15 +78,15 @@ class ApiError(Exception):
         return JSONResponse(self.body(), status_code=self.status, headers=dict(self.headers))
 
 
-def of_refusal(refusal: GatewayError) -> ApiError:
+def of_refusal(refusal: GatewayError) -> OpenAiError:
     """Return the error of a call that was not started."""
     if isinstance(refusal, CallLimitedError):
         return _of_limit(refusal)
     status, headers = _NOT_STARTED.get(refusal.reason, (HTTPStatus.BAD_REQUEST, {}))
-    return ApiError(status, str(refusal), refusal.reason, getattr(refusal, "param", None), headers)
+    return OpenAiError(status, str(refusal), refusal.reason, getattr(refusal, "param", None), headers)
 
 
-def _of_limit(refusal: CallLimitedError) -> ApiError:
+def _of_limit(refusal: CallLimitedError) -> OpenAiError:
     """Return the error of a call that a rule refuses, with the headers by which OpenAI's clients wait.
 
     Format: https://platform.openai.com/docs/guides/rate-limits, "Rate limits in headers".
@@ -97,23 +97,23 @@ def _of_limit(refusal: CallLimitedError) -> ApiError:
         f"x-ratelimit-remaining-{refusal.unit}": "0",
         f"x-ratelimit-reset-{refusal.unit}": f"{refusal.retry_after_seconds}s",
     }
-    return ApiError(HTTPStatus.TOO_MANY_REQUESTS, str(refusal), "rate_limit_exceeded", headers=headers)
+    return OpenAiError(HTTPStatus.TOO_MANY_REQUESTS, str(refusal), "rate_limit_exceeded", headers=headers)
 
 
-def of_failure(reason: str, message: str) -> ApiError:
+def of_failure(reason: str, message: str) -> OpenAiError:
     """Return the error of a call that was started; clients do not repeat it."""
-    return ApiError(_FAILED.get(reason, HTTPStatus.INTERNAL_SERVER_ERROR), message, reason, headers=_NOT_AGAIN)
+    return OpenAiError(_FAILED.get(reason, HTTPStatus.INTERNAL_SERVER_ERROR), message, reason, headers=_NOT_AGAIN)
 
 
-def no_such_model(model: str) -> ApiError:
+def no_such_model(model: str) -> OpenAiError:
     """Return the error for an agent that does not exist or that the caller may not run."""
     message = f"The model {quoted(model)} does not exist, or you may not use it. GET /v1/models lists those you may."
-    return ApiError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
+    return OpenAiError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
 
 
-def too_large(message: str) -> ApiError:
+def too_large(message: str) -> OpenAiError:
     """Return the error for a body that exceeds a limit."""
-    return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large")
+    return OpenAiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large")
 
 
 class InOpenAiForm:
@@ -151,4 +151,4 @@ def _translated(status: HTTPStatus, body: bytes) -> bytes:
         return body
     sentence = refusal.get("error_description")
     code = _CODES.get(error, error) if sentence else None
-    return json.dumps(ApiError(status, sentence or error, code).body()).encode()
+    return json.dumps(OpenAiError(status, sentence or error, code).body()).encode()

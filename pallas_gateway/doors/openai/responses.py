@@ -34,7 +34,7 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.config.model.agents import AgentSettings
-    from pallas_gateway.doors.openai.errors import ApiError
+    from pallas_gateway.doors.openai.errors import OpenAiError
     from pallas_gateway.tasks import Parts
 
 type Json = dict[str, Any]
@@ -200,7 +200,7 @@ class ResponseAnswers:
             self._event(whole["status"], response=whole),
         ]
 
-    def failed(self, error: ApiError) -> list[Json]:
+    def failed(self, error: OpenAiError) -> list[Json]:
         """Return `response.failed`, after the first events; the text before it is no answer."""
         why = {"error": {"code": "server_error", "message": error.message}, "pallas": {"reason": error.code}}
         begun = [] if self._sent else self._begun()

@@ -23,7 +23,7 @@ _GZIP = ".gz"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ChainFinding:
     """A fault of an audit log, or a note about it, with its place as `FILE:LINE`."""
 
     place: str
@@ -72,7 +72,7 @@ class Verification:
     """
 
     def __init__(self, kept: Sequence[Head]) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[ChainFinding] = []
         self.faults = self.left_out = 0
         self.head: Head | None = None
         self._kept = kept
@@ -143,12 +143,12 @@ class Verification:
 
     def _fault(self, place: str, message: str) -> None:
         self.faults += 1
-        self._add(Finding(place, message))
+        self._add(ChainFinding(place, message))
 
     def _note(self, place: str, message: str) -> None:
-        self._add(Finding(place, message, is_fault=False))
+        self._add(ChainFinding(place, message, is_fault=False))
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, finding: ChainFinding) -> None:
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(finding)
         else:

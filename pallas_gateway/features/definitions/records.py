@@ -40,7 +40,7 @@ class StoredAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentVersion:
+class DefinitionVersion:
     """One version of an agent; `editor` is the name of the caller that made it, `why` its reason."""
 
     version: int

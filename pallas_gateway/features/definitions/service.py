@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.features.definitions.definition import Parsed
-    from pallas_gateway.features.definitions.records import AgentVersion, Definition, Ratings, Snapshot, StoredAgent
+    from pallas_gateway.features.definitions.records import (
+        Definition,
+        DefinitionVersion,
+        Ratings,
+        Snapshot,
+        StoredAgent,
+    )
     from pallas_gateway.shared.database.service import GatewayDatabase
 
     type Sources = tuple[str | None, tuple[str, ...]]
@@ -155,22 +161,22 @@ class Definitions(PossibleOwners):
         """
         return await self._read(lambda sql: _found(sql, name))
 
-    async def versions(self, name: str) -> Sequence[AgentVersion]:
+    async def versions(self, name: str) -> Sequence[DefinitionVersion]:
         """Return all versions of an agent, the newest first; raises as `find`."""
 
-        async def read(sql: AsyncConnection) -> Sequence[AgentVersion]:
+        async def read(sql: AsyncConnection) -> Sequence[DefinitionVersion]:
             return await store.versions(sql, (await _found(sql, name)).id)
 
         return await self._read(read)
 
-    async def version(self, name: str, number: int) -> AgentVersion:
+    async def version(self, name: str, number: int) -> DefinitionVersion:
         """Return one version of an agent.
 
         Raises:
             AgentNotFoundError: there is no such agent or version.
         """
 
-        async def read(sql: AsyncConnection) -> AgentVersion:
+        async def read(sql: AsyncConnection) -> DefinitionVersion:
             return await _version(sql, await _found(sql, name), number)
 
         return await self._read(read)
@@ -456,7 +462,7 @@ async def _found(sql: AsyncConnection, name: str) -> StoredAgent:
     return agent
 
 
-async def _version(sql: AsyncConnection, agent: StoredAgent, number: int) -> AgentVersion:
+async def _version(sql: AsyncConnection, agent: StoredAgent, number: int) -> DefinitionVersion:
     # A number that the database's type cannot hold would be an error of the database.
     found = await store.version(sql, agent.id, number) if 1 <= number <= agent.version else None
     if found is None:

@@ -11,7 +11,7 @@ from sqlalchemy import and_, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as insert_or
 
 from pallas_gateway.features.definitions.names import key_of
-from pallas_gateway.features.definitions.records import AgentVersion, RatedAnswer, Ratings, Snapshot, StoredAgent
+from pallas_gateway.features.definitions.records import DefinitionVersion, RatedAnswer, Ratings, Snapshot, StoredAgent
 from pallas_gateway.shared.database.tables import (
     ID_CHARACTERS,
     agent_changes,
@@ -100,14 +100,14 @@ async def sub_agents(sql: AsyncConnection) -> Mapping[str, Sequence[str]]:
     return {row.name: tuple(row.sub_agents) for row in rows}
 
 
-async def versions(sql: AsyncConnection, agent_id: str) -> Sequence[AgentVersion]:
+async def versions(sql: AsyncConnection, agent_id: str) -> Sequence[DefinitionVersion]:
     """Return the versions of an agent, the newest first."""
     found = select(agent_versions).where(agent_versions.c.agent_id == agent_id)
     rows = await sql.execute(found.order_by(agent_versions.c.version.desc()))
     return [_version_of(row) for row in rows]
 
 
-async def version(sql: AsyncConnection, agent_id: str, wanted: int) -> AgentVersion | None:
+async def version(sql: AsyncConnection, agent_id: str, wanted: int) -> DefinitionVersion | None:
     found = select(agent_versions).where(agent_versions.c.agent_id == agent_id, agent_versions.c.version == wanted)
     row = (await sql.execute(found)).one_or_none()
     return None if row is None else _version_of(row)
@@ -198,8 +198,8 @@ def _agent_of(row: AnyRow, definition: Definition | None = None) -> StoredAgent:
     return StoredAgent(**{**values, "created_at": _time(row.created_at), "updated_at": _time(row.updated_at)})
 
 
-def _version_of(row: AnyRow) -> AgentVersion:
-    return AgentVersion(row.version, row.editor, _time(row.created_at), row.definition, row.why)
+def _version_of(row: AnyRow) -> DefinitionVersion:
+    return DefinitionVersion(row.version, row.editor, _time(row.created_at), row.definition, row.why)
 
 
 def _time(milliseconds: int) -> datetime:

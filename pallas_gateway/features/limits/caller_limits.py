@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.permit import CallEnd, Excess
     from pallas_gateway.core.offers import CallEntry
-    from pallas_gateway.shared.protocol import Answer, Shared, Used, Wanted
+    from pallas_gateway.shared.protocol import Shared, SharedAnswer, UsedCounter, Wanted
 
 MEASURE_EVERY_SECONDS = 10.0
 """Least pause between two measurements of counters in a database."""
@@ -84,7 +84,9 @@ class CallerLimits(CallLimits):
             raise refused.error()
         return permit
 
-    async def _acquired(self, permit: _LimitsPermit, rules: Sequence[Rule], wanted: Sequence[Wanted]) -> Answer | None:
+    async def _acquired(
+        self, permit: _LimitsPermit, rules: Sequence[Rule], wanted: Sequence[Wanted]
+    ) -> SharedAnswer | None:
         """Count a call in the store, or while that is away in the counters of this gateway; None if both are."""
         store, own, is_nested = self._store, self._own, permit.entry.is_nested
         # Nested calls are admitted while nobody can decide, so that running calls can finish.
@@ -145,7 +147,7 @@ class CallerLimits(CallLimits):
             if rules is self._rules:
                 self._ratios = {rule.name: _ratio(rule, one) for rule, one in zip(rules.all, used, strict=True)}
 
-    def _refusal(self, entry: CallEntry, rules: Sequence[Rule], answer: Answer | None) -> Exceeded | None:
+    def _refusal(self, entry: CallEntry, rules: Sequence[Rule], answer: SharedAnswer | None) -> Exceeded | None:
         """Return the limit that refuses, and log those that are not enforced and would have refused or ended a call."""
         if answer is None:
             return None
@@ -184,7 +186,7 @@ def _charging(rules: Iterable[Rule]) -> list[Rule]:
     return [rule for rule in rules if rule.settings.tokens_per_day is not None]
 
 
-def _limits(rule: Rule, agent: str, used: Used) -> Iterator[UsedLimit]:
+def _limits(rule: Rule, agent: str, used: UsedCounter) -> Iterator[UsedLimit]:
     """Yield the use of each limit of a rule."""
     settings, agent = rule.settings, rule.counted_agent(agent)
     if settings.calls_per_minute is not None:

@@ -34,7 +34,7 @@ _LATEST = "latest"
 _BELOW = re.compile(r"(?P<name>[^/]+/[^/]+)(?P<versions>/versions(/(?P<version>.+))?)?")
 
 
-class Query(BaseModel):
+class RegistryQuery(BaseModel):
     """The parameters of the list. Others have no effect: `include_deleted` finds nothing, as no entry is deleted."""
 
     search: str = ""
@@ -67,14 +67,14 @@ def respond(gateway: Gateway, request: Request, viewer: Grants) -> Response:
             return JSONResponse({"error": "Server not found"}, status_code=404)
         return registry.respond(request, document)
     try:
-        query = Query.model_validate({key: value for key, value in request.query_params.items() if value})
+        query = RegistryQuery.model_validate({key: value for key, value in request.query_params.items() if value})
     except ValidationError as error:
         problem = error.errors()[0]
         return JSONResponse({"error": f"{problem['loc'][0]}: {problem['msg']}"}, status_code=400)
     return registry.respond(request, page(entries, query))
 
 
-def page(entries: Sequence[Entry], query: Query) -> dict[str, Any]:
+def page(entries: Sequence[Entry], query: RegistryQuery) -> dict[str, Any]:
     """Return the matching entries after the cursor, up to the limit; all without a limit.
 
     Args:

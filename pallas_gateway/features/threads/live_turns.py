@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 
-class RunningTurn(Protocol):
+class RunningExchange(Protocol):
     """A turn with its clients; `number` is None before it is stored."""
 
     thread_id: str | None
@@ -24,7 +24,7 @@ class RunningTurn(Protocol):
         """Set the number."""
 
 
-class LiveTurns[T: RunningTurn]:
+class LiveExchanges[T: RunningExchange]:
     """Stored turns whose calls run in this process, by thread and number."""
 
     def __init__(self, tasks: TaskOwner) -> None:

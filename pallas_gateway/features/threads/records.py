@@ -81,7 +81,7 @@ class ThreadPage:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnOutcome:
+class ExchangeOutcome:
     """The end of a turn: the answer, or the reason and a sentence for a failed one.
 
     `model` is the one of its latest LLM turn, `params` are those of the message as the client gave them; both are None
@@ -101,7 +101,7 @@ class TurnOutcome:
         return "error" if self.answer is None else "complete"
 
 
-CANCELLED = TurnOutcome(error_reason="cancelled", error="The call was cancelled.")
+CANCELLED = ExchangeOutcome(error_reason="cancelled", error="The call was cancelled.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnRecord:
+class ExchangeRecord:
     """One message and its outcome; `number` counts from 1, without gaps.
 
     `asks` are the questions of a pending turn to the caller that have no answer. With `can_be_resumed` its process is
@@ -127,7 +127,7 @@ class TurnRecord:
     number: int
     status: TurnStatus
     question: Message
-    outcome: TurnOutcome
+    outcome: ExchangeOutcome
     call_id: str
     created_at: datetime
     ended_at: datetime | None
@@ -140,10 +140,10 @@ class TurnRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnPage:
+class ExchangePage:
     """Some turns of a thread, in order; `has_more` if others follow."""
 
-    turns: tuple[TurnRecord, ...]
+    turns: tuple[ExchangeRecord, ...]
     has_more: bool
 
 
@@ -166,7 +166,7 @@ class NewThread:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class ThreadLease:
     """The right to add to a thread; `holder` is unguessable and new for every turn, and for each run of its task."""
 
     thread_id: str
@@ -181,15 +181,15 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimedTurn:
+class ClaimedExchange:
     """A turn with which this process goes on."""
 
     task: ClaimedTask
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> ThreadLease:
         """The lease of its thread, which has the holder of the task."""
-        return Lease(self.task.thread_id, self.task.turn, self.task.held.holder, self.task.held.task_id)
+        return ThreadLease(self.task.thread_id, self.task.turn, self.task.held.holder, self.task.held.task_id)
 
 
 class ThreadNotFoundError(GatewayError):
@@ -228,13 +228,13 @@ class LeaseLostError(GatewayError):
     reason = "lease_lost"
 
 
-class TurnCancelledError(LeaseLostError):
+class ExchangeCancelledError(LeaseLostError):
     """A request to another process has cancelled the turn."""
 
     reason = "cancelled"
 
 
-class NotLatestTurnError(GatewayError):
+class NotLatestExchangeError(GatewayError):
     """A turn that is to be replaced has later ones, or does not exist."""
 
     reason = "turn_not_latest"
@@ -258,7 +258,7 @@ class QuestionNotOpenError(GatewayError):
         )
 
 
-def columns_of(outcome: TurnOutcome) -> dict[str, Any]:
+def columns_of(outcome: ExchangeOutcome) -> dict[str, Any]:
     answer = outcome.answer
     return {
         "status": outcome.status,
@@ -313,14 +313,14 @@ def thread_of(row: AnyRow) -> ThreadRecord:
     return ThreadRecord(row.id, row.agent, row.title, *times, row.turns, row.agent_id)
 
 
-def turn_of(row: AnyRow, asks: Sequence[Question] = (), steps: Sequence[Step] = ()) -> TurnRecord:
+def turn_of(row: AnyRow, asks: Sequence[Question] = (), steps: Sequence[Step] = ()) -> ExchangeRecord:
     """The turn of a row; its `is_over` is true for a pending turn whose lease has ended and that cannot be resumed.
 
     `asks` are its open questions.
     """
     question = _message("user", row.question, row.question_images)
     runs = row.status == "pending" and not row.is_over and not row.can_be_resumed
-    return TurnRecord(
+    return ExchangeRecord(
         row.number,
         "error" if row.is_over else row.status,
         question,
@@ -341,13 +341,13 @@ def feedback_of(row: AnyRow) -> Feedback:
     return Feedback(row.rating, row.note, _time(row.rated_at), bool(row.for_owner))
 
 
-def _outcome(row: AnyRow) -> TurnOutcome:
+def _outcome(row: AnyRow) -> ExchangeOutcome:
     if row.is_over:
-        return TurnOutcome(error_reason=ABANDONED, error=ABANDONED_SENTENCE)
+        return ExchangeOutcome(error_reason=ABANDONED, error=ABANDONED_SENTENCE)
     if row.status == "complete":
         answer = _message("assistant", row.answer, row.answer_images)
-        return TurnOutcome(answer, row.stop_reason, row.usage, model=row.model, params=row.params)
-    return TurnOutcome(None, row.stop_reason, row.usage, row.error_reason, row.error, row.model, row.params)
+        return ExchangeOutcome(answer, row.stop_reason, row.usage, model=row.model, params=row.params)
+    return ExchangeOutcome(None, row.stop_reason, row.usage, row.error_reason, row.error, row.model, row.params)
 
 
 def _time(milliseconds: int) -> datetime:

@@ -15,11 +15,11 @@ from pallas_gateway.core.offers import ThreadsOfAgents
 from pallas_gateway.features.threads import older_questions
 from pallas_gateway.features.threads.lines import Lines
 from pallas_gateway.features.threads.quota import Quota
-from pallas_gateway.features.threads.records import ClaimedTurn, QuestionNotOpenError
+from pallas_gateway.features.threads.records import ClaimedExchange, QuestionNotOpenError
 from pallas_gateway.features.threads.sizes import Room
 from pallas_gateway.features.threads.store import Store
 from pallas_gateway.features.threads.thread_changes import ThreadChanges
-from pallas_gateway.features.threads.turns import Turns
+from pallas_gateway.features.threads.turns import Exchanges
 from pallas_gateway.limits import TaskLimits, ThreadLimits
 from pallas_gateway.shared.database.errors import DatabaseBusyError
 
@@ -55,7 +55,7 @@ class Threads(ThreadsOfAgents):
         self.long_calls.turns = self
         self._store = Store(self.database, leases, self.long_calls, limits, self.quota)
         self._changes = ThreadChanges(self.database, limits, self.quota)
-        self._turns = Turns(self._store, leases.seconds)
+        self._turns = Exchanges(self._store, leases.seconds)
         self._long_work = Lines()
 
     async def remove_expired(self, seconds: float) -> None:
@@ -106,10 +106,10 @@ class Threads(ThreadsOfAgents):
                 raise DatabaseBusyError from None
             yield
 
-    async def claim(self, thread_id: str, number: int, owner: str) -> ClaimedTurn | None:
+    async def claim(self, thread_id: str, number: int, owner: str) -> ClaimedExchange | None:
         """Take the turn of an owner that nobody runs, as `LongCalls.claim`."""
         task = await self.long_calls.claim(task_rows.is_of(thread_id, number), owner=owner)
-        return ClaimedTurn(task) if task is not None else None
+        return ClaimedExchange(task) if task is not None else None
 
     async def lock(self, sql: AsyncConnection, task: AnyRow) -> bool:
         """As `Store.lock`."""
@@ -128,7 +128,7 @@ class Threads(ThreadsOfAgents):
         await self.changes.remove_of_agent(agent_id)
 
     @property
-    def turns(self) -> Turns:
+    def turns(self) -> Exchanges:
         """Begins turns of threads; raises as `store`."""
         self._service.refuse_unless_open()
         return self._turns

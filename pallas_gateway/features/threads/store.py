@@ -22,12 +22,12 @@ from pallas_gateway.features.threads.records import (
     GAVE_UP,
     GAVE_UP_SENTENCE,
     AgentDeletedError,
+    ExchangePage,
     History,
-    Lease,
-    NotLatestTurnError,
+    NotLatestExchangeError,
+    ThreadLease,
     ThreadNotFoundError,
     ThreadPage,
-    TurnPage,
     columns_of,
     images_as_json,
     pair_of,
@@ -61,13 +61,13 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Question
     from pallas_gateway.core.long_calls.records import ClaimedTask, NewTask, TaskStatus
     from pallas_gateway.core.long_calls.service import LongCalls
-    from pallas_gateway.features.threads.records import NewThread, ThreadRecord, TurnOutcome, WantedThreads
+    from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread, ThreadRecord, WantedThreads
     from pallas_gateway.features.threads.sizes import Room
     from pallas_gateway.shared.database.connections import Database
     from pallas_gateway.shared.database.leases import LeaseTerms
     from pallas_gateway.shared.database.tables import AnyRow
 
-    type MakeTask = Callable[[Lease], NewTask]
+    type MakeTask = Callable[[ThreadLease], NewTask]
     type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
 
@@ -181,7 +181,7 @@ class Store:
     @_reading
     async def turns_of(
         self, connection: AsyncConnection, thread_id: str, *, limit: int, after: int, with_steps: bool = False
-    ) -> TurnPage:
+    ) -> ExchangePage:
         """The turns after number `after`, in order: at most `limit`, and at most `page_bytes` of them.
 
         A pending turn whose lease has ended is returned as an error.
@@ -191,7 +191,7 @@ class Store:
         sizes = select(turns.c.number, size.label("size")).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
         fitting, has_more = await _fitting(connection, sizes, most=limit, octets=self._limits.page_bytes, at_least=1)
         if fitting is None:
-            return TurnPage((), has_more=False)
+            return ExchangePage((), has_more=False)
         is_pending, has_ended = turns.c.status == "pending", is_free_of_calls()
         its_task = exists().where(task_rows.is_of(turns.c.thread_id, turns.c.number), task_rows.goes_on())
         is_over = and_(is_pending, has_ended, ~its_task, ~older_questions.has_checkpoint())
@@ -210,10 +210,10 @@ class Store:
         numbers = and_(steps.c.turn > after, steps.c.turn <= fitting)
         made = await _steps_of(connection, thread_id, numbers) if with_steps else {}
         shown = (turn_of(row, asks.get(row.number, ()), made.get(row.number, ())) for row in rows)
-        return TurnPage(tuple(shown), has_more=has_more)
+        return ExchangePage(tuple(shown), has_more=has_more)
 
     @_reading
-    async def history(self, connection: AsyncConnection, lease: Lease, room: Room) -> History:
+    async def history(self, connection: AsyncConnection, lease: ThreadLease, room: Room) -> History:
         """The messages before the turn of a lease, with their steps: the newest complete turns that fit.
 
         Which those are is decided by the stored sizes; texts are read of these turns only.
@@ -237,12 +237,12 @@ class Store:
         question: Message,
         call_id: str,
         task: MakeTask | None = None,
-    ) -> Lease:
+    ) -> ThreadLease:
         """Create a thread with its first turn, pending, with a lease and perhaps a task; raises as `create`."""
         await refuse_deleted_agent(connection, thread.agent_id)
         size = 2 * ROW_BYTES + Size.of(question).bytes
         await self._quota.refuse_beyond(connection, thread.owner, size)
-        lease = Lease(thread.id, 1, secrets.token_hex(16))
+        lease = ThreadLease(thread.id, 1, secrets.token_hex(16))
         values = {"id": thread.id, "owner": thread.owner, "agent": thread.agent, "bytes": size}
         values["agent_id"] = thread.agent_id
         values.update(self._held_by(lease.holder))
@@ -250,7 +250,7 @@ class Store:
         await connection.execute(_pending(thread.id, lease.turn, question, call_id))
         return await self._with_task(connection, lease, task)
 
-    async def _with_task(self, connection: AsyncConnection, lease: Lease, task: MakeTask | None) -> Lease:
+    async def _with_task(self, connection: AsyncConnection, lease: ThreadLease, task: MakeTask | None) -> ThreadLease:
         if task is None:
             return lease
         await task_rows.add(connection, new := task(lease), self._long_calls.process)
@@ -267,13 +267,13 @@ class Store:
         task: MakeTask | None = None,
         *,
         replaces: int | None = None,
-    ) -> Lease | None:
+    ) -> ThreadLease | None:
         """Begin the next turn of a thread, pending, with the thread's lease; None while another call holds the lease.
 
         Number, row and lease are taken in one transaction, so numbers are unique and have no gaps. A pending turn of
         the last holder becomes an error. With `replaces` the turn takes the place of the latest one, which that number
         names, or a turn that the latest one has replaced. `ThreadNotFoundError` if the thread was deleted,
-        `ThreadsFullError` beyond the quota of its owner, `NotLatestTurnError` if other turns follow the replaced one.
+        `ThreadsFullError` beyond the quota, `NotLatestExchangeError` if other turns follow the replaced one.
         """
         holder, size = secrets.token_hex(16), ROW_BYTES + Size.of(question).bytes
         changed = {"turns": threads.c.turns + 1, "bytes": threads.c.bytes + size, "updated_at": now()}
@@ -296,16 +296,16 @@ class Store:
         await older_questions.forget(connection, thread_id)
         first = await _first_replaced(connection, thread_id, number - 1, replaces) if replaces is not None else None
         await connection.execute(_pending(thread_id, number, question, call_id, replaces=first))
-        return await self._with_task(connection, Lease(thread_id, number, holder), task)
+        return await self._with_task(connection, ThreadLease(thread_id, number, holder), task)
 
     @_writing
-    async def renew(self, connection: AsyncConnection, lease: Lease) -> bool:
+    async def renew(self, connection: AsyncConnection, lease: ThreadLease) -> bool:
         """Renew a lease; False if another call has taken it."""
         held = update(threads).where(_holds(lease)).values(lease_until=self._lease_end())
         return (await connection.execute(held)).rowcount == 1
 
     @_reading
-    async def was_cancelled(self, connection: AsyncConnection, lease: Lease) -> bool:
+    async def was_cancelled(self, connection: AsyncConnection, lease: ThreadLease) -> bool:
         """Return whether the lease was lost because its turn was cancelled."""
         its_turn = and_(turns.c.thread_id == lease.thread_id, turns.c.number == lease.turn)
         reason = await connection.execute(select(turns.c.error_reason).where(its_turn))
@@ -313,7 +313,7 @@ class Store:
 
     @_writing
     async def end_turn(
-        self, connection: AsyncConnection, lease: Lease, outcome: TurnOutcome, made: Sequence[Step] = ()
+        self, connection: AsyncConnection, lease: ThreadLease, outcome: ExchangeOutcome, made: Sequence[Step] = ()
     ) -> bool:
         """Write what a turn came to, with its steps, and give its lease back.
 
@@ -344,7 +344,7 @@ class Store:
         return is_held
 
     @_writing
-    async def leave_turn(self, connection: AsyncConnection, lease: Lease, wait_seconds: float) -> bool:
+    async def leave_turn(self, connection: AsyncConnection, lease: ThreadLease, wait_seconds: float) -> bool:
         """Give a lease back, and leave the turn and its task to any process, after a pause; False if it was lost."""
         given_back = update(threads).where(_holds(lease)).values(**FREED)
         is_held = (await connection.execute(given_back)).rowcount == 1
@@ -379,7 +379,7 @@ class Store:
         return reason
 
     @_writing
-    async def forget(self, connection: AsyncConnection, lease: Lease) -> bool:
+    async def forget(self, connection: AsyncConnection, lease: ThreadLease) -> bool:
         """Delete a thread with the turn of a lease, if it has no other; False, and nothing is changed, if it has."""
         if lease.task is not None:
             await task_rows.end(connection, task_rows.is_held(lease.task), "failed")
@@ -445,7 +445,7 @@ async def _steps_of(
     return made
 
 
-def _rows_of(lease: Lease, made: Sequence[Step]) -> list[dict[str, Any]]:
+def _rows_of(lease: ThreadLease, made: Sequence[Step]) -> list[dict[str, Any]]:
     place = {"thread_id": lease.thread_id, "turn": lease.turn}
     return [
         {**place, "number": number, "provider": one.provider, "model": one.model, "step": one.data}
@@ -491,12 +491,12 @@ async def _unanswered(sql: AsyncConnection, thread_id: str) -> dict[int, list[Qu
     return by_turn or await older_questions.unanswered(sql, thread_id)
 
 
-def _holds(lease: Lease) -> ColumnElement[bool]:
+def _holds(lease: ThreadLease) -> ColumnElement[bool]:
     """The lease is held, also after its time, until another call takes it."""
     return and_(threads.c.id == lease.thread_id, threads.c.lease_holder == lease.holder)
 
 
-def _is_before(lease: Lease) -> ColumnElement[bool]:
+def _is_before(lease: ThreadLease) -> ColumnElement[bool]:
     """The turn is before that of a lease, and neither this one nor an answered one takes its place."""
     own, later = turns.alias("own"), turns.alias("later")
     is_own = and_(own.c.thread_id == lease.thread_id, own.c.number == lease.turn)
@@ -517,7 +517,9 @@ async def _first_replaced(connection: AsyncConnection, thread_id: str, latest: i
     its_first = func.coalesce(turns.c.replaces, turns.c.number)
     first = await connection.scalar(select(its_first).where(turns.c.thread_id == thread_id, turns.c.number == latest))
     if first is None or not first <= replaced <= latest:
-        raise NotLatestTurnError(f"Another message was sent in this thread after turn {replaced}. Read its messages.")
+        raise NotLatestExchangeError(
+            f"Another message was sent in this thread after turn {replaced}. Read its messages."
+        )
     return int(first)
 
 

@@ -13,11 +13,11 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.features.threads.lines import Lines
 from pallas_gateway.features.threads.records import (
     CANCELLED,
+    ExchangeCancelledError,
+    ExchangeOutcome,
     History,
     LeaseLostError,
     ThreadBusyError,
-    TurnCancelledError,
-    TurnOutcome,
 )
 from pallas_gateway.shared.database.connections import tried_again
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pallas_gateway.calls.call import Message, StepLog
-    from pallas_gateway.features.threads.records import ClaimedTurn, Lease, NewThread
+    from pallas_gateway.features.threads.records import ClaimedExchange, NewThread, ThreadLease
     from pallas_gateway.features.threads.sizes import Room
     from pallas_gateway.features.threads.store import MakeTask, Store
 
-    type _Begin = Callable[[], Coroutine[Any, Any, Lease | None]]
+    type _Begin = Callable[[], Coroutine[Any, Any, ThreadLease | None]]
 
 POLL_SECONDS = (0.05, 0.5)  # shortest and longest pause between two attempts to get another process's lease
 _log = logging.getLogger("pallas.threads")
 
 
-class OpenTurn:
+class OpenExchange:
     """A turn that has begun; `history` is the messages before it."""
 
-    def __init__(self, store: Store, lease: Lease, tasks: TaskOwner, *, is_first: bool) -> None:
+    def __init__(self, store: Store, lease: ThreadLease, tasks: TaskOwner, *, is_first: bool) -> None:
         """With `is_first` the thread was created for this turn, and is deleted if the turn fails before it is kept.
 
         `step_log` has the steps of its call, which are stored with its outcome.
@@ -71,7 +71,7 @@ class OpenTurn:
         """Keep a thread that was created for this turn, even if the turn fails."""
         self._is_kept = True
 
-    async def end(self, outcome: TurnOutcome) -> None:
+    async def end(self, outcome: ExchangeOutcome) -> None:
         """Store the outcome, even if the caller is cancelled: a turn without an end would lock its thread.
 
         Raises:
@@ -94,7 +94,7 @@ class OpenTurn:
         with suppress(DatabaseUnavailableError):
             await self._store.leave_turn(self.lease, wait_seconds)
 
-    async def fail(self, outcome: TurnOutcome) -> None:
+    async def fail(self, outcome: ExchangeOutcome) -> None:
         """Store the failure, unless the turn has ended; deletes a thread that was created for it and is not kept.
 
         If that fails too, which is logged, the turn becomes `abandoned` at the end of its lease.
@@ -111,13 +111,13 @@ class OpenTurn:
         if not await self._store.forget(self.lease):
             raise await _lost(self._store, self.lease)
 
-    async def _end(self, outcome: TurnOutcome) -> None:
+    async def _end(self, outcome: ExchangeOutcome) -> None:
         made = self.step_log.steps if self.step_log is not None else ()
         if not await self._store.end_turn(self.lease, outcome, made):
             raise await _lost(self._store, self.lease)
 
 
-class Turns:
+class Exchanges:
     """Begins turns, one at a time for each thread; waiting turns of this process begin in order."""
 
     def __init__(self, store: Store, lease_seconds: float) -> None:
@@ -140,7 +140,7 @@ class Turns:
         room: Room | None = None,
         replaces: int | None = None,
         task: MakeTask | None = None,
-    ) -> AbstractAsyncContextManager[OpenTurn]:
+    ) -> AbstractAsyncContextManager[OpenExchange]:
         """The next turn of a thread, for the block, which is ended as an error unless the block ends it.
 
         Its history has what fits into `room`, or nothing without one. With `replaces` it takes the place of the latest
@@ -158,7 +158,7 @@ class Turns:
 
     def first_turn(
         self, thread: NewThread, question: Message, call_id: str, *, task: MakeTask | None = None
-    ) -> AbstractAsyncContextManager[OpenTurn]:
+    ) -> AbstractAsyncContextManager[OpenExchange]:
         """The first turn of a new thread; as `turn`.
 
         If the turn fails before `keep` is called, the thread is deleted.
@@ -166,9 +166,9 @@ class Turns:
         return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id, task), is_first=True)
 
     @asynccontextmanager
-    async def claimed_turn(self, claimed: ClaimedTurn, *, room: Room | None = None) -> AsyncIterator[OpenTurn]:
+    async def claimed_turn(self, claimed: ClaimedExchange, *, room: Room | None = None) -> AsyncIterator[OpenExchange]:
         """A turn with which this process goes on; otherwise as `turn`. It does not stand in line: its lease is held."""
-        async with self._running(OpenTurn(self._store, claimed.lease, self._tasks, is_first=False), room) as turn:
+        async with self._running(OpenExchange(self._store, claimed.lease, self._tasks, is_first=False), room) as turn:
             yield turn
 
     @asynccontextmanager
@@ -180,7 +180,7 @@ class Turns:
         wait_seconds: float = 0,
         is_first: bool = False,
         room: Room | None = None,
-    ) -> AsyncIterator[OpenTurn]:
+    ) -> AsyncIterator[OpenExchange]:
         async with (
             self._in_line(thread_id, wait_seconds) as deadline,
             self._running(await self._begun(begin, deadline, is_first=is_first), room) as turn,
@@ -188,7 +188,7 @@ class Turns:
             yield turn
 
     @asynccontextmanager
-    async def _running(self, turn: OpenTurn, room: Room | None) -> AsyncIterator[OpenTurn]:
+    async def _running(self, turn: OpenExchange, room: Room | None) -> AsyncIterator[OpenExchange]:
         try:
             async with self._kept(turn):
                 if room is not None:
@@ -214,7 +214,7 @@ class Turns:
                 raise _busy() from None
             yield deadline
 
-    async def _begun(self, begin: _Begin, deadline: float, *, is_first: bool) -> OpenTurn:
+    async def _begun(self, begin: _Begin, deadline: float, *, is_first: bool) -> OpenExchange:
         now, (pause, longest) = asyncio.get_running_loop().time, POLL_SECONDS
         while (turn := await self._tried(begin, is_first=is_first)) is None:
             if now() >= deadline:
@@ -223,15 +223,15 @@ class Turns:
             pause = min(2 * pause, longest)
         return turn
 
-    async def _tried(self, begin: _Begin, *, is_first: bool) -> OpenTurn | None:
+    async def _tried(self, begin: _Begin, *, is_first: bool) -> OpenExchange | None:
         """Begin the turn if the thread is free; if the caller is cancelled meanwhile, the turn is ended again."""
-        open_turn = partial(OpenTurn, self._store, tasks=self._tasks, is_first=is_first)
+        open_turn = partial(OpenExchange, self._store, tasks=self._tasks, is_first=is_first)
         undo = lambda lease: open_turn(lease).fail(CANCELLED)  # noqa: E731
         lease = await self._tasks.unless_cancelled(begin(), undo, name="beginning of a turn")
         return open_turn(lease) if lease is not None else None
 
     @asynccontextmanager
-    async def _kept(self, turn: OpenTurn) -> AsyncIterator[None]:
+    async def _kept(self, turn: OpenExchange) -> AsyncIterator[None]:
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew(turn), name=f"lease of thread {turn.lease.thread_id}")
@@ -240,7 +240,7 @@ class Turns:
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
-    async def _renew(self, turn: OpenTurn) -> None:
+    async def _renew(self, turn: OpenExchange) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._lease_seconds / RENEWALS):
@@ -256,35 +256,35 @@ class Turns:
             if turn.is_ended:
                 return  # `end` has returned the lease, or reports its loss
             turn.lost = lost
-            if not isinstance(lost, TurnCancelledError):
+            if not isinstance(lost, ExchangeCancelledError):
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
                 # The database was away for longer than a lease.
                 _log.warning("thread taken over", extra=extra)
             raise lost
 
 
-def _note_if_failed(lease: Lease, writing: asyncio.Task[None]) -> None:
+def _note_if_failed(lease: ThreadLease, writing: asyncio.Task[None]) -> None:
     if not writing.cancelled() and isinstance(error := writing.exception(), GatewayError):
         _note_not_ended(lease, error)
 
 
-def _note_not_ended(lease: Lease, error: GatewayError) -> None:
+def _note_not_ended(lease: ThreadLease, error: GatewayError) -> None:
     extra = {"thread_id": lease.thread_id, "turn": lease.turn, "why": error.reason}
     # The turn ends with its lease.
     _log.warning("turn end not stored", extra=extra)
 
 
-def _failure(error: Exception) -> TurnOutcome:
+def _failure(error: Exception) -> ExchangeOutcome:
     if isinstance(error, GatewayError):
-        return TurnOutcome(error_reason=error.reason, error=str(error))
-    return TurnOutcome(error_reason="internal_error", error="The gateway failed to answer.")
+        return ExchangeOutcome(error_reason=error.reason, error=str(error))
+    return ExchangeOutcome(error_reason="internal_error", error="The gateway failed to answer.")
 
 
 def _busy() -> ThreadBusyError:
     return ThreadBusyError("Another message of this thread is still being answered; try again in a moment.")
 
 
-async def _lost(store: Store, lease: Lease) -> LeaseLostError:
+async def _lost(store: Store, lease: ThreadLease) -> LeaseLostError:
     if await store.was_cancelled(lease):
-        return TurnCancelledError("The call was cancelled.")
+        return ExchangeCancelledError("The call was cancelled.")
     return LeaseLostError("The thread was taken over by another call; read its messages, then send yours again.")

@@ -26,22 +26,22 @@ from pallas_gateway.doors.api import requests as api_requests
 from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.models import parsed
 from pallas_gateway.doors.api.operations import operation
-from pallas_gateway.doors.http import access
+from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.errors import STOPPING, AgentStartError, CallFailedError
 from pallas_gateway.features.definitions.errors import InvalidDefinitionError
 from pallas_gateway.features.definitions.feature import DefinitionsFeature
 from pallas_gateway.features.definitions.http import PREFIX, requests
 from pallas_gateway.features.definitions.http.api import AgentsApi
 from pallas_gateway.features.definitions.http.models import Options
-from pallas_gateway.features.definitions.http.rights import Gate
+from pallas_gateway.features.definitions.http.rights import RightsGate
 from pallas_gateway.features.definitions.merging import with_agent
 from pallas_gateway.features.definitions.records import Place
 from pallas_gateway.features.threads.feature import ThreadsFeature
 from pallas_gateway.features.threads.http import models
 from pallas_gateway.features.threads.http.given_answers import refuse_misfit
-from pallas_gateway.features.threads.http.live_turn import LiveTurn
+from pallas_gateway.features.threads.http.live_turn import LiveExchange
 from pallas_gateway.features.threads.http.requests import given_answers, turn_request
-from pallas_gateway.features.threads.http.responses import TurnResponse
+from pallas_gateway.features.threads.http.responses import ExchangeResponse
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.grants import CREATE_AGENTS, EDIT_AGENTS
 from pallas_gateway.long_responses import ServerSentEvents
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.features.definitions.records import StoredAgent
     from pallas_gateway.features.threads.http.answers import Json
-    from pallas_gateway.features.threads.live_turns import LiveTurns
+    from pallas_gateway.features.threads.live_turns import LiveExchanges
     from pallas_gateway.features.tries.feature import TriesFeature
     from pallas_gateway.identity.caller import Caller
 
@@ -88,7 +88,7 @@ class TriesApi(AgentsApi):
     )  # fmt: skip
     async def _try_new(self, request: Request) -> ASGIApp:
         caller = await access.caller_of(self._gateway, request.scope)
-        Gate(self._gateway, request).require(Action.CREATE, caller, None)
+        RightsGate(self._gateway, request).require(Action.CREATE, caller, None)
         self._refuse_unmanaged()
         api_requests.owner_of(caller)
 
@@ -122,7 +122,10 @@ class TriesApi(AgentsApi):
         says="The stream of the try goes on.", errors=(422,),
     )  # fmt: skip
     async def _answers(self, request: Request, try_id: str) -> ASGIApp:
-        caller, read = await access.caller_of(self._gateway, request.scope), await self.read(request)
+        caller = await access.caller_of(self._gateway, request.scope)
+        if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
+            raise refusals.RefusedError(refusals.without_token(self._gateway, request.scope))
+        read = await self.read(request)
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
             process, elsewhere = try_id.partition(".")[0], self._gateway.elsewhere
@@ -147,7 +150,7 @@ class TriesApi(AgentsApi):
         entry = CallEntry(secrets.token_hex(8), name or "", caller.principal, caller.account, action="try")
         about, grant = {"caller": caller.principal, "address": caller.address}, EDIT_AGENTS if name else CREATE_AGENTS
 
-        async def answer(response: TurnResponse) -> None:
+        async def answer(response: ExchangeResponse) -> None:
             tried = await check(requests.without_shown_only(body.definition))
             configuration = with_agent(gateway.configuration, tried)
             async with gateway.trying(configuration, tried.name) as agent:
@@ -164,7 +167,7 @@ class TriesApi(AgentsApi):
                     limits = gateway.find(CallLimits)
                     permit = await limits.begin(entry) if limits is not None else NO_PERMIT
                     try:
-                        await answer(TurnResponse((scope, receive, send), events, is_stream))
+                        await answer(ExchangeResponse((scope, receive, send), events, is_stream))
                     except AgentStartError as error:
                         raise InvalidDefinitionError(
                             [Place(*one) for one in error.places or [("", str(error))]]
@@ -175,7 +178,7 @@ class TriesApi(AgentsApi):
         return respond
 
 
-class _Try(LiveTurn):
+class _Try(LiveExchange):
     """A message to an agent that is tried, its answer, and its questions to `caller`; nothing of it is stored."""
 
     kind = "try"
@@ -183,11 +186,11 @@ class _Try(LiveTurn):
     def __init__(  # noqa: PLR0913, PLR0917  what a request says of it
         self,
         gateway: Gateway,
-        live: LiveTurns[LiveTurn],
+        live: LiveExchanges[LiveExchange],
         agent: HostedAgent,
         caller: Caller,
         body: models.TryRequest,
-        response: TurnResponse,
+        response: ExchangeResponse,
     ) -> None:
         try_id = f"{gateway.elsewhere.process}.{secrets.token_hex(16)}"
         super().__init__(try_id, is_first=True, as_assistant=body.assistant_stream)

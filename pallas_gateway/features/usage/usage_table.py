@@ -34,7 +34,7 @@ type Rows = Mapping[UsageKey, Used]
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageReport:
     """An answer: the rows of the day that began at `day` (UTC, `YYYY-MM-DD`), and those since `since` (seconds).
 
     `is_whole`: False for an account that shares rows with others, because the table was full.
@@ -61,7 +61,7 @@ class UsageSource(Protocol):
 
     def add(self, key: UsageKey, used: Used) -> None: ...
 
-    async def read(self, account: str | None = None) -> Usage:
+    async def read(self, account: str | None = None) -> UsageReport:
         """Return all rows, or those of one account."""
 
 
@@ -92,7 +92,7 @@ class UsageTable:
         for key, used in rows:
             counted.add(key, used)
 
-    async def read(self, account: str | None = None) -> Usage:
+    async def read(self, account: str | None = None) -> UsageReport:
         """Return all rows, or those of one account. Sums of all take a while, so they are made from copies."""
         self._turn_day()
         if account is not None:
@@ -103,7 +103,7 @@ class UsageTable:
         for rows in (before, today):
             async for some in in_parts(rows.items()):
                 total.add_all(dict(some))
-        return Usage(day, self._since, today, total.rows, is_whole)
+        return UsageReport(day, self._since, today, total.rows, is_whole)
 
     def _turn_day(self) -> None:
         if (day := self._present_day()) != self._day:

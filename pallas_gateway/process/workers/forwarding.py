@@ -60,7 +60,7 @@ def socket_of(folder: Path, process: str) -> Path:
     return folder / f"{process}.sock"
 
 
-class Forwarding(Elsewhere):
+class WorkerForwarding(Elsewhere):
     """The other workers as one of them sees them; an async context manager, in which it answers their requests.
 
     Args:

@@ -18,8 +18,8 @@ from pallas_gateway.process.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.process.workers.forwarding import socket_of
 from pallas_gateway.process.workers.parent import AuditOfWorker, digest_of
 from pallas_gateway.process.workers.usage_of_worker import UsageOfWorkers
-from pallas_gateway.process.workers.worker_process import Ended, WorkerProcess, restart_seconds
-from pallas_gateway.shared.memory import State
+from pallas_gateway.process.workers.worker_process import WorkerEnd, WorkerProcess, restart_seconds
+from pallas_gateway.shared.memory import MemoryState
 from pallas_gateway.shared.remote import SharedOfWorker
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
@@ -89,7 +89,7 @@ class WorkerManager:
         self._hang_seconds = hang_seconds
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
-        self._state = State()
+        self._state = MemoryState()
         self._usage = UsageOfWorkers()
         self._uncounted_restarts = 0
         self._ended: list[str] = []
@@ -172,7 +172,7 @@ class WorkerManager:
                 try:
                     ended = await self._run_one(number)
                 except OSError as error:  # no memory, processes or files for another process: this may pass
-                    ended = Ended(None, None, was_ready=False, seconds=0.0, why=str(error))
+                    ended = WorkerEnd(None, None, was_ready=False, seconds=0.0, why=str(error))
                 if self._stop.is_set():
                     return
                 if not self._ready and ended.signal is None:
@@ -188,7 +188,7 @@ class WorkerManager:
             self._fail(f"worker {number} could not be kept running: {error}")
             raise
 
-    def _note_end(self, number: int, ended: Ended, pause: float) -> None:
+    def _note_end(self, number: int, ended: WorkerEnd, pause: float) -> None:
         fields = {"worker": number, **ended.fields, "pause": pause}
         if ended.code is None and ended.signal is None:
             # The machine lacks memory, processes or files.
@@ -198,7 +198,7 @@ class WorkerManager:
         # With `exit_code` or `signal`, and `error`; `seconds` is its life, `pause` the time until the next start.
         _log.error("worker ended", extra={**fields, "seconds": round(ended.seconds, 1)})
 
-    async def _run_one(self, number: int) -> Ended:
+    async def _run_one(self, number: int) -> WorkerEnd:
         carried, self._uncounted_restarts = self._uncounted_restarts, 0
         start = replace(self._plan.start, configuration=self.configuration, worker=number, restarts=carried)
         worker = WorkerProcess(self._plan.command, self._plan.environ(), start)
@@ -218,7 +218,7 @@ class WorkerManager:
                 workers[0].tell("worker", "note_end_of", name)
             self._ended.clear()
 
-    async def _follow(self, worker: WorkerProcess) -> Ended:
+    async def _follow(self, worker: WorkerProcess) -> WorkerEnd:
         self._workers[worker.number] = worker
         if self._stop.is_set():
             worker.signal(signal.SIGTERM)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.used import UsageKey, Used
-from pallas_gateway.features.usage.usage_table import UnsentUsage, Usage, UsageTable, in_parts
+from pallas_gateway.features.usage.usage_table import UnsentUsage, UsageReport, UsageTable, in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ class UsageOfWorker:
             for some in batched(rows, MOST_ROWS):
                 self._channel.tell("usage", "add_of_day", day, _plain(some))
 
-    async def read(self, account: str | None = None) -> Usage:
+    async def read(self, account: str | None = None) -> UsageReport:
         """Return all rows, or those of one account; those of other workers as of their last report.
 
         Raises:
@@ -56,7 +56,7 @@ class UsageOfWorker:
         """
         self.send_changes()  # a caller reads its latest calls, at least those of this worker
         day, since, today, total, is_whole = await self._channel.ask("usage", "read", account)
-        return Usage(day, since, await _unpacked(today), await _unpacked(total), is_whole)
+        return UsageReport(day, since, await _unpacked(today), await _unpacked(total), is_whole)
 
 
 class UsageOfWorkers:
@@ -70,7 +70,7 @@ class UsageOfWorkers:
         self._table.add_of_day(day, _counted(rows))
 
     async def read(self, account: str | None) -> tuple[Any, ...]:
-        """Return the values of a `Usage`."""
+        """Return the values of a `UsageReport`."""
         usage = await self._table.read(account)
         return usage.day, usage.since, await _packed(usage.today), await _packed(usage.total), usage.is_whole
 

@@ -35,7 +35,7 @@ LAST_PAUSE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerEnd:
     """The end of a worker: with an exit code or by a signal; with neither, it could not be started."""
 
     code: int | None
@@ -138,7 +138,7 @@ class WorkerProcess:
             self.why = f"its channel failed: {error}"
             self.kill()
 
-    async def ended(self, seconds: float) -> Ended:
+    async def ended(self, seconds: float) -> WorkerEnd:
         """Wait for its end, which is forced after `seconds`, and return how it ended."""
         try:
             async with asyncio.timeout(seconds):
@@ -148,7 +148,7 @@ class WorkerProcess:
             self.kill()
         code = await self._process.wait()
         by = signal.Signals(-code).name if code < 0 else None
-        return Ended(None if by else code, by, self.was_ready, monotonic() - self._started_at, self.why)
+        return WorkerEnd(None if by else code, by, self.was_ready, monotonic() - self._started_at, self.why)
 
     def tell(self, service: str, method: str, *values: Any) -> None:
         """Call a method of it, unless it is gone. If it has left too much unread, it is killed."""

@@ -18,7 +18,7 @@ from pallas_gateway.core.parts import ProcessParts
 from pallas_gateway.doors.mcp.envelope import end_cancelled
 from pallas_gateway.process.server import SharedListeners
 from pallas_gateway.process.workers.channel import Channel
-from pallas_gateway.process.workers.forwarding import Forwarding
+from pallas_gateway.process.workers.forwarding import WorkerForwarding
 from pallas_gateway.process.workers.parent import AskedParent, RemoteTrail
 from pallas_gateway.process.workers.usage_of_worker import MOST_UNREAD, UsageOfWorker
 from pallas_gateway.shared.remote import Remote
@@ -55,7 +55,7 @@ class WorkerSide:
         self._reload = reload
         self._may_close = asyncio.Event()
         self.is_orphan = self._had_calls = False
-        self._forwarding = Forwarding(start.folder, start.process, lambda: self._parts.calls.draining)
+        self._forwarding = WorkerForwarding(start.folder, start.process, lambda: self._parts.calls.draining)
         self._forwarding.worker, self._forwarding.workers = start.worker, start.workers
         self._forwarding.started_at = start.started_at
         self._state_key = start.state_key

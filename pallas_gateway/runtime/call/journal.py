@@ -83,7 +83,7 @@ async def ask_for_server(key: object, tool_calls: Callable[[], Collection[str]],
     return await scope.questions.ask(question)
 
 
-class Journal:
+class CallJournal:
     """The journal of the loop of `agent`.
 
     With a `checkpoint`, or with the rows of a `recorder`, the course in another process is played first.
@@ -295,7 +295,7 @@ async def run_in_journal(
         return await run()
 
 
-def journal_of(agent: object) -> Journal | None:
+def journal_of(agent: object) -> CallJournal | None:
     """The journal of the call, if this agent is the one whose course it records."""
     journal = _journal()
     return journal if journal is not None and journal.agent is agent else None
@@ -308,9 +308,9 @@ async def tool_begins() -> None:
         await journal.begin(run)
 
 
-def _journal() -> Journal | None:
+def _journal() -> CallJournal | None:
     turns = current_scope.get().turns
-    return turns.journal if turns is not None and isinstance(turns.journal, Journal) else None
+    return turns.journal if turns is not None and isinstance(turns.journal, CallJournal) else None
 
 
 def _document(run: ToolRun, *, waits: bool) -> Mapping[str, Any]:

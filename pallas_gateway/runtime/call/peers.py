@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.events.progress import ProgressEvent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-    from pallas_gateway.runtime.protocols import AgentSpec, Downstream, Parent, Peers
+    from pallas_gateway.runtime.protocols import AgentSpec, Downstream, ParentCall, Peers
 
 
 class PeerServers:
@@ -52,7 +52,7 @@ class PeerServers:
         for peer in self._peers.values():
             self.listing(peer, ANONYMOUS)
 
-    def of_call(self, parent: Parent) -> dict[str, PeerConnection]:
+    def of_call(self, parent: ParentCall) -> dict[str, PeerConnection]:
         """Return the connections of one call."""
         return {name: PeerConnection(self, peer, parent) for name, peer in self._peers.items()}
 
@@ -81,7 +81,7 @@ class PeerConnection:
     server_capabilities = ServerCapabilities(tools=ToolsCapability())
     negotiation = None
 
-    def __init__(self, servers: PeerServers, peer: Downstream, parent: Parent) -> None:
+    def __init__(self, servers: PeerServers, peer: Downstream, parent: ParentCall) -> None:
         self._callback_runtime: Any = None  # set by the manager; fast-agent marks it when it attaches a server
         self._servers = servers
         self._peer = peer
@@ -142,7 +142,7 @@ def _whole(block: ContentBlock) -> ContentBlock:
 class _ToParent:
     """The `NotificationSender` of a nested call: relays to the client of the parent."""
 
-    parent: Parent
+    parent: ParentCall
     call: PeerCall | None
     max_depth: int
     on_progress: ProgressFnT

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Spent
     from pallas_gateway.calls.spending import Spending
-    from pallas_gateway.runtime.call.journal import Journal
+    from pallas_gateway.runtime.call.journal import CallJournal
 
 CHARACTERS_OF_A_TOKEN = 4
 _NOT_ASKED = "pallas-not-asked"
@@ -50,7 +50,7 @@ class TurnMeter:
 
     def __init__(self, spending: Spending, spent: Spent) -> None:
         self.spending = spending
-        self.journal: Journal | None = None
+        self.journal: CallJournal | None = None
         self.tool_failures: dict[str, str] = {}  # kinds of the errors of tool calls, by their ids
         self._spent = spent
         self._running: list[_Turn] = []

@@ -49,7 +49,7 @@ _LONGEST_REPORT = 300
 
 
 @dataclass
-class Operation:
+class DownstreamOperation:
     """One operation of a downstream, for the metrics and the log."""
 
     server: str

@@ -11,7 +11,7 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent
 from pallas_gateway.calls.tool_names import name_at_model, real_name
 from pallas_gateway.runtime.call.journal import journal_of, run_in_journal, tool_begins
 from pallas_gateway.runtime.call.tool_approval import LimitsOfTool, why_not_approved
-from pallas_gateway.runtime.downstreams.operations import Operation, refresh_and_report
+from pallas_gateway.runtime.downstreams.operations import DownstreamOperation, refresh_and_report
 from pallas_gateway.runtime.downstreams.result_checks import read_misfits
 from pallas_gateway.runtime.downstreams.tool_filters import passes, why_withheld
 from pallas_gateway.runtime.scope import current_scope
@@ -114,7 +114,7 @@ def execute_on_server(original: Callable[..., Awaitable[Any]], _: type[MCPAggreg
     async def execute_on_server(
         self: MCPAggregator, server_name: str, operation_type: str, operation_name: str, *more: Any, **options: Any
     ) -> Any:
-        operation = Operation(server_name, operation_type, operation_name)
+        operation = DownstreamOperation(server_name, operation_type, operation_name)
         if (make_result := options.get("error_factory")) is not None:
             options["error_factory"] = operation.noting_failures(make_result)
         with operation.observed():

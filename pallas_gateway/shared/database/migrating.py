@@ -28,7 +28,7 @@ LOCK_SECONDS = 8  # of one attempt's wait for another process that migrates
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """A migration, to the tables of `version`.
 
     `changes` is a sentence. `stops_older` if releases that do not know the version cannot work with its tables.
@@ -45,7 +45,7 @@ class TableVersions:
 
     present: str | None
     required: str
-    pending: tuple[Step, ...] = ()
+    pending: tuple[MigrationStep, ...] = ()
     is_newer: bool = False
 
     def refuse_newer(self) -> None:
@@ -123,8 +123,8 @@ def require_current(connection: Connection) -> TableVersions:
     return found
 
 
-def _step(script: Script) -> Step:
-    return Step(script.revision, script.doc, getattr(script.module, "STOPS_OLDER_RELEASES", False))
+def _step(script: Script) -> MigrationStep:
+    return MigrationStep(script.revision, script.doc, getattr(script.module, "STOPS_OLDER_RELEASES", False))
 
 
 def _config(connection: Connection | None = None) -> Config:

@@ -12,7 +12,7 @@ from pallas_gateway.core.call_request import CallRequest, requested
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 from pallas_gateway.identity.grants import NOTHING
-from pallas_gateway.runtime.protocols import Parent
+from pallas_gateway.runtime.protocols import ParentCall
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, fail, say, unread
 
@@ -94,7 +94,7 @@ async def test_a_call_knows_the_running_call_that_made_it() -> None:
     async with ready(MemoryAgent()) as one:
         agent = one.agent
         parent = Call("caller", Message("user", "hi"), nesting=2)
-        above = Parent(parent, *unread())
+        above = ParentCall(parent, *unread())
         with requested(agent, ANONYMOUS, {}, conversation_id="c-1", call_id="id-1", parent=above) as request:
             nested = request.call
         with requested(agent, ANONYMOUS, {}) as request:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.shared.counters import MOST_COUNTERS, MOST_TABLES, Counter, Counters
-from pallas_gateway.shared.protocol import Used
+from pallas_gateway.shared.protocol import UsedCounter
 from tests.support.shared_state import DAY, Clock, wanted
 
 if TYPE_CHECKING:
     import pytest
 
-    from pallas_gateway.shared.counters import Lease
+    from pallas_gateway.shared.counters import CountedLease
     from pallas_gateway.shared.protocol import Wanted
 
 
@@ -25,7 +25,7 @@ class Counted(Counters):
         self.clock = Clock()
         super().__init__(lambda: self.clock.now, lambda: self.clock.wall, most)
 
-    def begin(self, *of: Wanted) -> Lease | None:
+    def begin(self, *of: Wanted) -> CountedLease | None:
         """Return the lease of a call; None if it is refused."""
         answer, lease = self.acquire(of)
         return lease if answer.refused is None else None
@@ -36,7 +36,7 @@ class Counted(Counters):
         assert lease is not None
         lease.end()
 
-    def used(self, of: Wanted) -> Used | None:
+    def used(self, of: Wanted) -> UsedCounter | None:
         (used,) = self.read([of])
         return used
 
@@ -102,14 +102,14 @@ def test_a_caller_does_not_see_the_calls_of_others_that_its_counter_has_or_began
     counted.begin(wanted("key:ann", minute=9))
     counted.clock.add(30)
     counted.begin(wanted("key:bob", minute=9))
-    assert counted.used(wanted("key:ann")) == Used(1, 30, 0, 0, DAY / 2 - 30)
+    assert counted.used(wanted("key:ann")) == UsedCounter(1, 30, 0, 0, DAY / 2 - 30)
     assert counted.used(wanted("key:bob")) is None
     counted.clock.add(31)
     counted.begin(wanted("key:carl", minute=9))  # in the place of ann, with the shared call of bob
     assert counted.used(wanted("key:carl")) is None
     counted.clock.add(60)
     counted.begin(wanted("key:dora", minute=9))
-    assert counted.used(wanted("key:dora")) == Used(1, 60, 0, 0, DAY / 2 - 121)
+    assert counted.used(wanted("key:dora")) == UsedCounter(1, 60, 0, 0, DAY / 2 - 121)
 
 
 def test_the_busiest_are_found_among_counters_in_use_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_few_counters_never_allow_a_caller_more_than_the_limit(
 ) -> None:
     counted = Counted(most)
     begun: list[tuple[str, float]] = []
-    running: list[tuple[str, Lease]] = []
+    running: list[tuple[str, CountedLease]] = []
     for caller, seconds, ends in events:
         counted.clock.add(seconds)
         if ends and running:

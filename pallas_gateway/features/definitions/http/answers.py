@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pallas_gateway.core.hosted_agent import HostedAgent
-    from pallas_gateway.features.definitions.records import AgentVersion, Definition, Ratings, StoredAgent
+    from pallas_gateway.features.definitions.records import Definition, DefinitionVersion, Ratings, StoredAgent
 
 type Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ def shown_defaults(stored: StoredAgent) -> Json:
     return {key: value for key, value in _shown_names(stored).items() if key not in stored.definition}
 
 
-def versions(found: Sequence[AgentVersion]) -> Json:
+def versions(found: Sequence[DefinitionVersion]) -> Json:
     """The versions of an agent."""
     return {"versions": [_version(one) for one in found]}
 
@@ -101,7 +101,7 @@ def possible_owners(names: Mapping[str, str]) -> Json:
     return {"callers": [{"id": id_, "name": cleaned(name), "kind": kind} for id_, kind, name in known]}
 
 
-def whole_version(one: AgentVersion, *, shows_instruction: bool) -> Json:
+def whole_version(one: DefinitionVersion, *, shows_instruction: bool) -> Json:
     """One version with its definition."""
     return {**_shown(one.definition, shows_instruction=shows_instruction), **_version(one)}
 
@@ -132,6 +132,6 @@ def _shown(definition: Definition, *, shows_instruction: bool) -> Json:
     return in_camel_case({key: value for key, value in definition.items() if key != "instruction" or shows_instruction})
 
 
-def _version(one: AgentVersion) -> Json:
+def _version(one: DefinitionVersion) -> Json:
     reason = {"why": cleaned(one.why)} if one.why else {}
     return {"version": one.version, "editor": one.editor, "updatedAt": times.written(one.updated_at), **reason}

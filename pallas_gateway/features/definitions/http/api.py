@@ -36,7 +36,7 @@ from pallas_gateway.features.definitions.errors import (
     VersionConflictError,
 )
 from pallas_gateway.features.definitions.http import PREFIX, answers, conditions, may_use, models, requests
-from pallas_gateway.features.definitions.http.rights import Asked, Gate
+from pallas_gateway.features.definitions.http.rights import Asked, RightsGate
 from pallas_gateway.features.definitions.records import Place
 from pallas_gateway.features.definitions.service import Editor
 from pallas_gateway.identity.decision import Action
@@ -141,7 +141,7 @@ class AgentsApi(Api):
     async def _may_use(self, request: Request) -> Response:
         caller = await access.caller_of(self._gateway, request.scope)
         if not may_use.concerns(caller):
-            Gate(self._gateway, request).require(Action.CREATE, caller, None)
+            RightsGate(self._gateway, request).require(Action.CREATE, caller, None)
         self._refuse_unmanaged()
         return JSONResponse(may_use.document(self._gateway, caller))
 
@@ -207,7 +207,7 @@ class AgentsApi(Api):
     )  # fmt: skip
     async def _post(self, request: Request, options: VersionOptions) -> Response:
         caller = await access.caller_of(self._gateway, request.scope)
-        Gate(self._gateway, request).require(Action.CREATE, caller, None)
+        RightsGate(self._gateway, request).require(Action.CREATE, caller, None)
         self._refuse_unmanaged()
         owner_of(caller)
         body = requests.without_shown_only(await self._body(request))
@@ -256,7 +256,7 @@ class AgentsApi(Api):
         with self._noting_refusals(asked.caller, "change_agent", name, options):
             requests.take_name(body, name)
             if (owner := requests.take_owner(body, asked.of_database)) is not None:
-                Gate(self._gateway, request).require(Action.HAND_OVER, asked.caller, name)
+                RightsGate(self._gateway, request).require(Action.HAND_OVER, asked.caller, name)
                 auth = self._gateway.configuration.deployment.gateway.auth
                 requests.refuse_unknown_key(owner, [key.name for key in auth.tokens] if auth is not None else [])
                 owner = replace(owner, name=(await self._definitions.callers()).get(owner.owner, owner.name))
@@ -296,7 +296,7 @@ class AgentsApi(Api):
         deletes_threads = options.threads == "delete"
         asked = await self._to_change(request, name, Action.DELETE)
         actions = (Action.DELETE, *([Action.DELETE_THREADS] if deletes_threads else []))
-        Gate(self._gateway, request).require(actions[-1], asked.caller, name)
+        RightsGate(self._gateway, request).require(actions[-1], asked.caller, name)
         expected = self._expected(request, asked)
         with self._noting_refusals(asked.caller, "delete_agent", name, options):
             rights = await self._rights_of(asked.caller)
@@ -325,7 +325,7 @@ class AgentsApi(Api):
         asked = await self._asked(name, caller)
         exists = asked.stored is not None or self._is_of_file(name)
         try:
-            Gate(self._gateway, request).require(Action.VIEW, asked.caller, name, exists=exists)
+            RightsGate(self._gateway, request).require(Action.VIEW, asked.caller, name, exists=exists)
         except ApiError as error:
             if not (why := self._why_claimed(name, caller)):
                 raise
@@ -350,7 +350,7 @@ class AgentsApi(Api):
             message = f"Agent '{name}' is of agents.yaml; change it there, or copy it (copyOf) to an agent of your own."
             why = self._why_claimed(name, asked.caller)
             raise ApiError(f"{message} {why}".strip(), reason="agent_of_file")
-        Gate(self._gateway, request).require(action, asked.caller, name)
+        RightsGate(self._gateway, request).require(action, asked.caller, name)
         return asked
 
     async def _asked(self, name: str, caller: Caller) -> Asked:
@@ -420,7 +420,7 @@ class AgentsApi(Api):
         asked = await self._asked(source, caller)
         if (asked.stored is None and not self._is_of_file(source)) or not asked.may(Action.VIEW):
             raise InvalidDefinitionError([Place("copyOf", f"no agent {quoted(source)}")])
-        Gate(self._gateway, request).require(Action.READ_INSTRUCTION, asked.caller, source)
+        RightsGate(self._gateway, request).require(Action.READ_INSTRUCTION, asked.caller, source)
 
     def _expected(self, request: Request, asked: Asked) -> int | None:
         """Return the version that the request is about, None for any.

@@ -50,7 +50,7 @@ class Asked:
         return decide(self.caller, self.name, action, exists=True) is Decision.ALLOWED
 
 
-class Gate:
+class RightsGate:
     """Lets a request pass, or refuses it, by the access rules."""
 
     def __init__(self, gateway: Gateway, request: Request) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message, Step
     from pallas_gateway.calls.events.events import Event
     from pallas_gateway.calls.questions import Question
-    from pallas_gateway.features.threads.records import Feedback, ThreadPage, ThreadRecord, TurnPage, TurnRecord
+    from pallas_gateway.features.threads.records import ExchangePage, ExchangeRecord, Feedback, ThreadPage, ThreadRecord
 
 type Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ def thread_page(page: ThreadPage) -> Json:
     return {"threads": [thread(one) for one in page.threads], "nextCursor": behind}
 
 
-def message_page(page: TurnPage) -> Json:
+def message_page(page: ExchangePage) -> Json:
     """One page of turns, each as the question and its answer, with the steps between them."""
     messages = [message for turn in page.turns for message in _messages(turn)]
     return {"messages": messages, "nextAfter": page.turns[-1].number if page.has_more else None}
@@ -108,7 +108,7 @@ def line(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _messages(turn: TurnRecord) -> list[Json]:
+def _messages(turn: ExchangeRecord) -> list[Json]:
     said = {
         "turnIndex": turn.number,
         "role": "user",

@@ -25,10 +25,10 @@ from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.doors.http.json_pieces import JsonInPieces
 from pallas_gateway.errors import STOPPING, CallLimitedError
 from pallas_gateway.features.threads.http import answers, models, requests
-from pallas_gateway.features.threads.http.chat import Chat
-from pallas_gateway.features.threads.http.continued_turns import ContinuedTurns
+from pallas_gateway.features.threads.http.chat import NewExchange
+from pallas_gateway.features.threads.http.continued_turns import ContinuedExchanges
 from pallas_gateway.features.threads.http.given_answers import GivenAnswers
-from pallas_gateway.features.threads.http.responses import TurnResponse, last_events_of_abandoned
+from pallas_gateway.features.threads.http.responses import ExchangeResponse, last_events_of_abandoned
 from pallas_gateway.features.threads.http.stored_turn import turn_in
 from pallas_gateway.features.threads.http.turn_call import Services
 from pallas_gateway.features.threads.records import ThreadNotFoundError
@@ -59,7 +59,7 @@ class ThreadsApi(Api):
     def __init__(self, gateway: Gateway, feature: ThreadsFeature) -> None:
         super().__init__(gateway)
         self._threads, self._live = feature.threads, feature.live
-        ContinuedTurns(gateway, self._threads, self._services)
+        ContinuedExchanges(gateway, self._threads, self._services)
 
     @operation(
         "GET", "/api/v1/agents/{name}/threads", "listThreads",
@@ -228,9 +228,9 @@ class ThreadsApi(Api):
         events = api_requests.wants_events(request)
         body = api_requests.json_object(await self.read(request))
 
-        async def work(response: TurnResponse) -> None:
+        async def work(response: ExchangeResponse) -> None:
             with requested(agent, caller, request.headers, api="threads") as call:
-                await Chat(agent, body, self._services(), response).respond(call)
+                await NewExchange(agent, body, self._services(), response).respond(call)
 
         return self._responding(work, events=events, trace_url=agent.trace_url)
 
@@ -249,7 +249,7 @@ class ThreadsApi(Api):
         body = parsed(models.GivenAnswers, api_requests.json_object(read))
         given = requests.given_answers(body)
 
-        async def work(response: TurnResponse) -> None:
+        async def work(response: ExchangeResponse) -> None:
             missing: NotThere | None = request.scope.get(NOT_THERE_KEY)
             services = self._services()
             if may_be_taken := missing is not None and missing.is_lost:
@@ -307,14 +307,14 @@ class ThreadsApi(Api):
         return caller.grants.may_run(name) or (bool(id_) and is_gone)
 
     def _responding(
-        self, work: Callable[[TurnResponse], Coroutine[Any, Any, None]], *, events: bool, **options: Any
+        self, work: Callable[[ExchangeResponse], Coroutine[Any, Any, None]], *, events: bool, **options: Any
     ) -> ASGIApp:
         """Respond by `work`, which ends early when the client disconnects."""
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
             stream = ServerSentEvents(receive, send, silence_seconds=silence_seconds)
-            response = TurnResponse((scope, receive, send), stream, is_stream=events, **options)
+            response = ExchangeResponse((scope, receive, send), stream, is_stream=events, **options)
             async with stream.watched():
                 await work(response)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.doors.api.models import parsed
 from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.features.threads.http import requests
-from pallas_gateway.features.threads.http.live_turn import LiveTurn, ShownTurn
+from pallas_gateway.features.threads.http.live_turn import LiveExchange, ShownExchange
 from pallas_gateway.features.threads.http.models import ChatRequest
-from pallas_gateway.features.threads.http.turn_call import TurnCall
+from pallas_gateway.features.threads.http.turn_call import ExchangeCall
 from pallas_gateway.features.threads.records import NewThread, ThreadNotFoundError
 from pallas_gateway.tasks import in_parts
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.core.call_request import CallRequest
     from pallas_gateway.core.hosted_agent import HostedAgent
-    from pallas_gateway.features.threads.http.responses import TurnResponse
+    from pallas_gateway.features.threads.http.responses import ExchangeResponse
     from pallas_gateway.features.threads.http.turn_call import Services
     from pallas_gateway.features.threads.records import ThreadRecord
     from pallas_gateway.identity.caller import Caller
 
 
 @dataclass(slots=True)
-class Chat:
+class NewExchange:
     """One message and its response.
 
     Attributes:
@@ -40,9 +40,9 @@ class Chat:
     agent: HostedAgent
     body: Mapping[str, Any]
     services: Services
-    response: TurnResponse
+    response: ExchangeResponse
     _new: NewThread | None = None  # created for this message; deleted if the agent does not begin to answer
-    _turn: ShownTurn = field(default_factory=ShownTurn)
+    _turn: ShownExchange = field(default_factory=ShownExchange)
     _asked: ChatRequest = field(init=False)
 
     async def respond(self, request: CallRequest) -> None:
@@ -80,8 +80,8 @@ class Chat:
         thread_id, turns, events = call.conversation_id or "", self.services.threads.turns, self.response.events
         asked = self._asked
         switches = {"in_background": asked.background, "as_assistant": asked.assistant_stream}
-        self._turn = turn = LiveTurn(thread_id, is_first=self._new is not None, **switches)
-        running = TurnCall(
+        self._turn = turn = LiveExchange(thread_id, is_first=self._new is not None, **switches)
+        running = ExchangeCall(
             self.agent,
             call,
             self.services,

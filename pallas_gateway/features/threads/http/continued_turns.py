@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, override
 
 from pallas_gateway.core.call_books import note_end_of_task
 from pallas_gateway.core.long_calls.continued_tasks import ContinuedTasks
-from pallas_gateway.features.threads.http.live_turn import LiveTurn
+from pallas_gateway.features.threads.http.live_turn import LiveExchange
 from pallas_gateway.features.threads.http.stored_turn import turn_in
 from pallas_gateway.features.threads.http.turn_call import begin_again
-from pallas_gateway.features.threads.records import ClaimedTurn, TurnOutcome
+from pallas_gateway.features.threads.records import ClaimedExchange, ExchangeOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pallas_gateway.shared.database.tables import AnyRow
 
 
-class ContinuedTurns(ContinuedTasks):
+class ContinuedExchanges(ContinuedTasks):
     """Goes on with turns; `services` returns what they need, by the present configuration."""
 
     api = "threads"
@@ -44,14 +44,14 @@ class ContinuedTurns(ContinuedTasks):
 
     @override
     async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
-        shown = LiveTurn(task.thread_id, is_first=False, in_background=True)
+        shown = LiveExchange(task.thread_id, is_first=False, in_background=True)
         with request.answering():
-            begin_again(agent, request.call, self._services(), shown, ClaimedTurn(task))
+            begin_again(agent, request.call, self._services(), shown, ClaimedExchange(task))
             request.ended(await shown.ended())
 
     @override
     async def end(self, task: ClaimedTask, reason: str, why: str) -> None:
-        await self._threads.store.end_turn(ClaimedTurn(task).lease, TurnOutcome(error_reason=reason, error=why))
+        await self._threads.store.end_turn(ClaimedExchange(task).lease, ExchangeOutcome(error_reason=reason, error=why))
 
     @override
     async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool:

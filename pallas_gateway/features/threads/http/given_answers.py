@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pallas_gateway.core.long_calls.long_call import task_of
 from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.requests import owner_of
-from pallas_gateway.features.threads.http.live_turn import LiveTurn, ShownTurn
-from pallas_gateway.features.threads.http.stored_turn import StoredTurn, TurnLeftError, turn_in
+from pallas_gateway.features.threads.http.live_turn import LiveExchange, ShownExchange
+from pallas_gateway.features.threads.http.stored_turn import ExchangeLeftError, StoredExchange, turn_in
 from pallas_gateway.features.threads.http.turn_call import LIFE_SECONDS, begin_again
 from pallas_gateway.features.threads.records import QuestionNotOpenError
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pallas_gateway.core.call_request import CallRequest
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.features.threads.http import models
-    from pallas_gateway.features.threads.http.responses import TurnResponse
+    from pallas_gateway.features.threads.http.responses import ExchangeResponse
     from pallas_gateway.features.threads.http.turn_call import Services
-    from pallas_gateway.features.threads.records import ClaimedTurn, ThreadRecord
+    from pallas_gateway.features.threads.records import ClaimedExchange, ThreadRecord
 
 
 @dataclass(slots=True)
@@ -46,16 +46,16 @@ class GivenAnswers:
     given: Mapping[str, Answer]
     body: models.GivenAnswers
     services: Services
-    response: TurnResponse
+    response: ExchangeResponse
     may_be_taken: bool = False
-    _claimed: ClaimedTurn | None = None
-    _turn: LiveTurn | StoredTurn | None = None  # None before the answers were given
+    _claimed: ClaimedExchange | None = None
+    _turn: LiveExchange | StoredExchange | None = None  # None before the answers were given
 
     async def respond(self, request: CallRequest) -> None:
         """Send the whole response."""
         with request.answering():
             request.ended(await self._reply(await request.decoded(self._decoded)))
-        await self.response.end(request, self._turn or ShownTurn(self.thread.id))
+        await self.response.end(request, self._turn or ShownExchange(self.thread.id))
 
     async def _decoded(self, asked: Call) -> Call:
         """Pass the answers to the turn; return its call.
@@ -73,7 +73,7 @@ class GivenAnswers:
         call = replace(asked, message=turn.question, call_id=turn.call_id, conversation_id=thread_id)
         live = self.services.live.find(thread_id, turn.number)
         owner = owner_of(asked.caller)
-        self._turn = live or StoredTurn(thread_id, turn, threads, owner)
+        self._turn = live or StoredExchange(thread_id, turn, threads, owner)
         if self.given:
             older = partial(task_of, self.agent, call, thread_id=thread_id, turn=turn.number, seconds=LIFE_SECONDS)
             await threads.give(thread_id, turn.number, self.given, older)
@@ -88,7 +88,7 @@ class GivenAnswers:
             self._turn = self._continued(call, self._claimed)
         try:
             return await self._followed()
-        except TurnLeftError as left:
+        except ExchangeLeftError as left:
             self._turn = self._continued(call, left.claimed)
             return await self._followed()
 
@@ -98,10 +98,10 @@ class GivenAnswers:
             raise RuntimeError("the answers were not given")
         return await (turn.stream(events) if self.response.is_stream else turn.reply())
 
-    def _continued(self, call: Call, claimed: ClaimedTurn) -> LiveTurn:
+    def _continued(self, call: Call, claimed: ClaimedExchange) -> LiveExchange:
         """Go on with a turn in this process after another process has left it."""
         switches = {"in_background": self.body.background, "as_assistant": self.body.assistant_stream}
-        turn = LiveTurn(self.thread.id, is_first=False, **switches)
+        turn = LiveExchange(self.thread.id, is_first=False, **switches)
         begin_again(self.agent, call, self.services, turn, claimed)
         return turn
 

@@ -44,7 +44,7 @@ INPUT_NEEDED = Reply((), "input_needed")
 
 
 @dataclass(slots=True)
-class ShownTurn:
+class ShownExchange:
     """The part of a turn that its responses show.
 
     Attributes:
@@ -73,7 +73,7 @@ class ShownTurn:
             self.questions.pop(question_id, None)
 
 
-class LiveTurn(ShownTurn):
+class LiveExchange(ShownExchange):
     """A turn whose call runs in this process; the `EventSink` of the call.
 
     Attributes:

@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 @dataclass(frozen=True, slots=True)
-class TurnRequest:
+class ExchangeRequest:
     """One message.
 
     `history` takes the place of the stored one; `skipped` are its entries that were left out.
@@ -50,7 +50,7 @@ class TurnRequest:
     skipped: Skipped = NOTHING_SKIPPED
 
 
-def turn_request(asked: Said, settings: AgentSettings, *, max_entries: int, max_bytes: int) -> Parts[TurnRequest]:
+def turn_request(asked: Said, settings: AgentSettings, *, max_entries: int, max_bytes: int) -> Parts[ExchangeRequest]:
     """Return the message of a chat request, with its history and parameters.
 
     Raises:
@@ -63,7 +63,7 @@ def turn_request(asked: Said, settings: AgentSettings, *, max_entries: int, max_
     rows = history_rows(asked.messages)
     refuse_too_many(rows, asked.images, max_entries)
     message, parameters = (yield from current_message(asked.message, asked.images)), parse(asked.params, settings)
-    return TurnRequest(message, parameters, *(yield from parse_history(rows)))
+    return ExchangeRequest(message, parameters, *(yield from parse_history(rows)))
 
 
 def given_answers(body: GivenAnswers) -> dict[str, Answer]:

@@ -13,7 +13,7 @@ from pallas_gateway.calls.events.answer_text import text_of
 from pallas_gateway.doors.api.errors import limit_of, response_to
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.features.threads.http import answers
-from pallas_gateway.features.threads.http.live_turn import ShownTurn
+from pallas_gateway.features.threads.http.live_turn import ShownExchange
 from pallas_gateway.features.threads.records import ABANDONED, ABANDONED_SENTENCE, storable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ DONE = "[DONE]"  # the last event of every stream
 
 
 @dataclass(frozen=True, slots=True)
-class TurnResponse:
+class ExchangeResponse:
     """The response to one request.
 
     Attributes:
@@ -45,7 +45,7 @@ class TurnResponse:
     is_stream: bool
     trace_url: Callable[[Call], str | None] = lambda _: None
 
-    async def end(self, request: CallRequest, turn: ShownTurn) -> None:
+    async def end(self, request: CallRequest, turn: ShownExchange) -> None:
         """Send the response, or its end."""
         outcome, events = request.outcome, self.events
         has_begun = await events.unwatch()
@@ -58,14 +58,14 @@ class TurnResponse:
         else:
             await JSONResponse(self._answer(request.call, outcome, turn))(*self.http)
 
-    def _last_event(self, request: CallRequest, turn: ShownTurn) -> answers.Json:
+    def _last_event(self, request: CallRequest, turn: ShownExchange) -> answers.Json:
         outcome = request.outcome
         if isinstance(outcome, GatewayError):
             why = {"message": str(outcome), "reason": outcome.reason, **limit_of(outcome)}
             return {"type": "error", **why, **turn.about()}
         return {"type": "final", **self._answer(request.call, outcome, turn)}
 
-    def _answer(self, call: Call, reply: Reply, turn: ShownTurn) -> answers.Json:
+    def _answer(self, call: Call, reply: Reply, turn: ShownExchange) -> answers.Json:
         outcome = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
         both = with_nested(reply.turns, reply.nested)
         questions = [answers.question(one) for one in turn.questions.values()]
@@ -84,7 +84,7 @@ class TurnResponse:
 
 def last_events_of_abandoned(thread_id: str, number: int) -> bytes:
     """The end of a stream whose process has ended, as bytes."""
-    about = ShownTurn(thread_id, number).about()
+    about = ShownExchange(thread_id, number).about()
     error = {"type": "error", "message": ABANDONED_SENTENCE, "reason": ABANDONED, **about}
     return f"data: {answers.line(error)}\n\ndata: {DONE}\n\n".encode()
 

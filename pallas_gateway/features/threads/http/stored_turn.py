@@ -10,31 +10,31 @@ from mcp_types import ImageContent, TextContent
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.features.threads.http import answers
-from pallas_gateway.features.threads.http.live_turn import INPUT_NEEDED, ShownTurn
+from pallas_gateway.features.threads.http.live_turn import INPUT_NEEDED, ShownExchange
 from pallas_gateway.features.threads.records import ABANDONED, ThreadNotFoundError
 from pallas_gateway.features.threads.turns import POLL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pallas_gateway.features.threads.records import ClaimedTurn, TurnOutcome, TurnRecord
+    from pallas_gateway.features.threads.records import ClaimedExchange, ExchangeOutcome, ExchangeRecord
     from pallas_gateway.features.threads.service import Threads
     from pallas_gateway.features.threads.store import Store
     from pallas_gateway.long_responses import ServerSentEvents
 
 
-class TurnLeftError(Exception):
+class ExchangeLeftError(Exception):
     """Nobody ran the turn, and it waits for no answer: the request has claimed it."""
 
-    def __init__(self, claimed: ClaimedTurn) -> None:
+    def __init__(self, claimed: ClaimedExchange) -> None:
         super().__init__("the turn goes on in this process")
         self.claimed = claimed
 
 
-class StoredTurn(ShownTurn):
+class StoredExchange(ShownExchange):
     """A turn in the database; a client that leaves does not end its call. A request of its `owner` goes on with it."""
 
-    def __init__(self, thread_id: str, turn: TurnRecord, threads: Threads, owner: str) -> None:
+    def __init__(self, thread_id: str, turn: ExchangeRecord, threads: Threads, owner: str) -> None:
         super().__init__(thread_id, turn.number)
         self._threads = threads
         self._owner = owner
@@ -56,7 +56,7 @@ class StoredTurn(ShownTurn):
             shown = set(self.questions)
         return _reply_of(turn.outcome)
 
-    async def _next(self, shown: Collection[str]) -> TurnRecord:
+    async def _next(self, shown: Collection[str]) -> ExchangeRecord:
         """Return the turn when it has ended, or has an open question that was not shown.
 
         Raises:
@@ -71,14 +71,14 @@ class StoredTurn(ShownTurn):
             if is_left and not turn.asks:
                 claimed = await self._threads.claim(thread_id, number, self._owner)
                 if claimed is not None:  # else another process has it
-                    raise TurnLeftError(claimed)
+                    raise ExchangeLeftError(claimed)
             if turn.status != "pending" or any(id_ not in shown for id_ in self.questions):
                 return turn
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
 
 
-async def turn_in(store: Store, thread_id: str, number: int) -> TurnRecord:
+async def turn_in(store: Store, thread_id: str, number: int) -> ExchangeRecord:
     """Return a turn of a thread.
 
     Raises:
@@ -90,7 +90,7 @@ async def turn_in(store: Store, thread_id: str, number: int) -> TurnRecord:
     return found[0]
 
 
-def _reply_of(outcome: TurnOutcome) -> Reply:
+def _reply_of(outcome: ExchangeOutcome) -> Reply:
     """Return the stored answer as a reply.
 
     Raises:

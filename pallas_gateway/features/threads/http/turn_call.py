@@ -16,7 +16,7 @@ from pallas_gateway.calls.questions import MODES
 from pallas_gateway.core.long_calls.long_call import NOT_NOW, LongCall, task_of
 from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.features.threads.http.responses import message_of
-from pallas_gateway.features.threads.records import TurnOutcome
+from pallas_gateway.features.threads.records import ExchangeOutcome
 from pallas_gateway.tasks import at_once
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.long_calls.recorder import TaskRecorder
     from pallas_gateway.core.long_calls.records import ClaimedTask, NewTask
-    from pallas_gateway.features.threads.http.live_turn import LiveTurn
-    from pallas_gateway.features.threads.live_turns import LiveTurns
-    from pallas_gateway.features.threads.records import ClaimedTurn, Lease
+    from pallas_gateway.features.threads.http.live_turn import LiveExchange
+    from pallas_gateway.features.threads.live_turns import LiveExchanges
+    from pallas_gateway.features.threads.records import ClaimedExchange, ThreadLease
     from pallas_gateway.features.threads.service import Threads
     from pallas_gateway.features.threads.store import MakeTask
-    from pallas_gateway.features.threads.turns import OpenTurn
+    from pallas_gateway.features.threads.turns import OpenExchange
 
 
 _LEFT = "The gateway is stopping. Another process goes on: read the thread's messages in a moment."
@@ -57,14 +57,14 @@ class Services:
     """
 
     threads: Threads
-    live: LiveTurns[LiveTurn]
+    live: LiveExchanges[LiveExchange]
     queue_seconds: float
     ask_seconds: float
     keeps_steps: bool
     max_message_bytes: int
 
 
-class TurnCall(LongCall):
+class ExchangeCall(LongCall):
     """The call of a turn, which puts its questions to the clients of the turn.
 
     A call in the background is a task from its start, any other one from its first question on.
@@ -85,7 +85,7 @@ class TurnCall(LongCall):
         agent: HostedAgent,
         call: Call,
         services: Services,
-        shown: LiveTurn,
+        shown: LiveExchange,
         *,
         is_streamed: bool,
         params: Mapping[str, Any] | None = None,
@@ -102,7 +102,7 @@ class TurnCall(LongCall):
         self._shown = shown
         self._params = params
         self._messages = messages
-        self._turn: OpenTurn
+        self._turn: OpenExchange
 
     @property
     def first_task(self) -> MakeTask | None:
@@ -113,7 +113,7 @@ class TurnCall(LongCall):
         goes_on = self.can_move and self.call.caller.bearer is None
         return self._task_of if self._shown.in_background and goes_on else None
 
-    def _task_of(self, lease: Lease, *, can_move: bool = True) -> NewTask:
+    def _task_of(self, lease: ThreadLease, *, can_move: bool = True) -> NewTask:
         request = {"params": self._params, "messages": self._messages, "background": self._shown.in_background}
         of_turn = {"thread_id": lease.thread_id, "turn": lease.turn, "holder": lease.holder}
         seconds = max(LIFE_SECONDS, self._services.ask_seconds)
@@ -123,7 +123,7 @@ class TurnCall(LongCall):
     def new_task(self) -> NewTask:
         return self._task_of(self._turn.lease, can_move=self.can_move and self.journal is not None)
 
-    async def run(self, opened: AbstractAsyncContextManager[OpenTurn]) -> Reply:
+    async def run(self, opened: AbstractAsyncContextManager[OpenExchange]) -> Reply:
         """Have the agent answer within a turn of the thread, and store the outcome."""
         try:
             async with opened as turn:
@@ -131,7 +131,7 @@ class TurnCall(LongCall):
         finally:
             self.end_task()  # its end is stored
 
-    async def _answer_in(self, turn: OpenTurn) -> Reply:
+    async def _answer_in(self, turn: OpenExchange) -> Reply:
         shown = self._shown
         self._turn = turn
         shown.left_out = turn.history.left_out if self._messages is None else 0
@@ -163,7 +163,7 @@ class TurnCall(LongCall):
     def lose(self) -> None:
         self._turn.look.set()  # the lease of the thread is lost, too
 
-    def _completed(self, turn: OpenTurn) -> Call:
+    def _completed(self, turn: OpenExchange) -> Call:
         """Return the call with its history."""
         if self._services.keeps_steps:
             turn.step_log = self._services.threads.step_log()
@@ -173,7 +173,7 @@ class TurnCall(LongCall):
             call = replace(call, history=at_once(parse_history(history))[0], parameters=parameters)
         return replace(call, history=turn.history.messages) if self._messages is None else call
 
-    def _keep(self, turn: OpenTurn) -> None:
+    def _keep(self, turn: OpenExchange) -> None:
         """Keep the turn and send its thread at once: a client that loses the connection can find its answer there."""
         turn.keep()
         self._services.live.stored(self._shown, turn.number)
@@ -202,9 +202,9 @@ class TurnCall(LongCall):
     def show_answer(self, question_id: str, action: Action) -> None:
         self._shown.close(question_id, action)
 
-    def _outcome_of(self, reply: Reply) -> TurnOutcome:
+    def _outcome_of(self, reply: Reply) -> ExchangeOutcome:
         failed = reply.failure is not None
-        return TurnOutcome(
+        return ExchangeOutcome(
             None if failed else message_of(reply),
             reply.stop_reason,
             reply.usage.as_dict(),
@@ -215,7 +215,9 @@ class TurnCall(LongCall):
         )
 
 
-def begin_again(agent: HostedAgent, call: Call, services: Services, shown: LiveTurn, claimed: ClaimedTurn) -> None:
+def begin_again(
+    agent: HostedAgent, call: Call, services: Services, shown: LiveExchange, claimed: ClaimedExchange
+) -> None:
     """Go on with a turn in this process; `shown` has its events and its end."""
     request, task, lease = claimed.task.request, claimed.task, claimed.lease
     about_turn = {"agent": task.agent, "call_id": task.call_id, "thread_id": lease.thread_id, "turn": lease.turn}
@@ -224,6 +226,6 @@ def begin_again(agent: HostedAgent, call: Call, services: Services, shown: LiveT
     shown.in_background = shown.in_background or bool(request.get("background"))
     shown.number = lease.turn  # so a client that leaves at once leaves it running
     about = {"params": request["params"], "messages": request["messages"], "claimed": task}
-    running = TurnCall(agent, call, services, shown, is_streamed=True, **about)
+    running = ExchangeCall(agent, call, services, shown, is_streamed=True, **about)
     room = services.threads.room_for(agent.context_window(None)) if request["messages"] is None else None
     services.live.begin(shown, running.run(services.threads.turns.claimed_turn(claimed, room=room)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.questions import Mode
     from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
-    from pallas_gateway.runtime.downstreams.listings.listing_cache import Request
+    from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingRequest
     from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
 
 _log = logging.getLogger("pallas.runtime")
@@ -98,11 +98,11 @@ class Inquiry:
         self._cache.drop(self._key)
         self.listing = None
 
-    def request(self) -> Request:
+    def request(self) -> ListingRequest:
         """Note that a request for the listing is being sent."""
         return self._cache.begin(self._key)
 
-    def learn(self, aggregator: MCPAggregator, request: Request) -> None:
+    def learn(self, aggregator: MCPAggregator, request: ListingRequest) -> None:
         """Store the listing of `aggregator`, the answer to `request`."""
         now = listing_of(aggregator, self._server, self._http, self.invalidate)
         seconds = now.valid_seconds(self._limits.certain_seconds)

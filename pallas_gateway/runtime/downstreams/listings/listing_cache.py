@@ -38,7 +38,7 @@ class ListingKey(NamedTuple):
     modes: frozenset[Mode] = frozenset()
 
 
-class Request:
+class ListingRequest:
     """A running request for the listing of `key`; void after an event that its answer may not reflect."""
 
     __slots__ = ("__weakref__", "is_void", "key", "sent_at")
@@ -73,7 +73,7 @@ class ListingCache:
         self._secret = secrets.token_bytes(32)
         self._entries: dict[bytes, dict[ListingKey, _Entry]] = {}  # by credential, the least recently used first
         self._stored: dict[tuple[object, str, bytes], _Stored] = {}
-        self._requests: WeakSet[Request] = WeakSet()
+        self._requests: WeakSet[ListingRequest] = WeakSet()
         self._bytes = 0
 
     def credential(self, bearer: Secret | None) -> bytes:
@@ -91,13 +91,13 @@ class ListingCache:
         self._entries[key.credential] = self._entries.pop(key.credential)
         return entry.stored.listing
 
-    def begin(self, key: ListingKey) -> Request:
+    def begin(self, key: ListingKey) -> ListingRequest:
         """Note that a listing is being requested; hold the result until `store`."""
-        request = Request(key, self._limits.clock())
+        request = ListingRequest(key, self._limits.clock())
         self._requests.add(request)
         return request
 
-    def store(self, request: Request, listing: ServerListing, seconds: float) -> bool:
+    def store(self, request: ListingRequest, listing: ServerListing, seconds: float) -> bool:
         """Store the answer to `request` for `seconds` from its begin. Return False if it is void.
 
         A caller's listing that would evict many others is not stored.

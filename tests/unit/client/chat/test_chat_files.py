@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.client.chat.chat_files import ChatBusyError, ChatFiles, StoreError
-from pallas_gateway.client.chat.chat_turns import Chat, ChatTurn
+from pallas_gateway.client.chat.chat_turns import Chat, ChatExchange
 
 _IMAGE = {"data": "eA==", "mime_type": "image/png"}
-CHAT = Chat("http://localhost", "echo", "chat-1", "cats", (ChatTurn(1, "complete", "hällo", (_IMAGE,), "hi"),))
+CHAT = Chat("http://localhost", "echo", "chat-1", "cats", (ChatExchange(1, "complete", "hällo", (_IMAGE,), "hi"),))
 PLACE = (CHAT.gateway, CHAT.agent)
 KILLED = """
 import os, signal, sys

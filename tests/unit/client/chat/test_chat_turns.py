@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.client.chat.chat_turns import TOKENS_PER_IMAGE, ChatTurn, place_of, room_of, rows_of, trimmed
+from pallas_gateway.client.chat.chat_turns import TOKENS_PER_IMAGE, ChatExchange, place_of, room_of, rows_of, trimmed
 
 PICTURE = {"data": "x", "mime_type": "image/png"}
 
 
-def turn(number: int, words: int = 0, *, images: int = 0) -> ChatTurn:
+def turn(number: int, words: int = 0, *, images: int = 0) -> ChatExchange:
     """A turn of about `words` tokens and 8 for its two messages."""
-    return ChatTurn(number, "complete", "word" * words, (PICTURE,) * images, answer="")
+    return ChatExchange(number, "complete", "word" * words, (PICTURE,) * images, answer="")
 
 
 LONG = [turn(number, 90) for number in (1, 2, 3)]
@@ -31,19 +31,24 @@ PICTURES = [turn(1, 90), turn(2, images=1)]
         pytest.param(PICTURES, 2 * TOKENS_PER_IMAGE, "", 0, [1, 2], id="an image"),
         pytest.param(PICTURES, 2 * TOKENS_PER_IMAGE, "word" * 1500, 0, [2], id="a long message"),
         pytest.param(PICTURES, 2 * TOKENS_PER_IMAGE - 99, "", 1, [], id="a message with an image"),
-        pytest.param([ChatTurn(1, "complete", "字" * 100, answer="")], 90, "", 0, [1], id="bytes"),
-        pytest.param([ChatTurn(1, "complete", "字" * 120, answer="")], 90, "", 0, [], id="more bytes"),
+        pytest.param([ChatExchange(1, "complete", "字" * 100, answer="")], 90, "", 0, [1], id="bytes"),
+        pytest.param([ChatExchange(1, "complete", "字" * 120, answer="")], 90, "", 0, [], id="more bytes"),
     ],
 )
 def test_the_newest_turns_that_fit_go_along(
-    turns: list[ChatTurn], room: int | None, message: str, images: int, kept: list[int]
+    turns: list[ChatExchange], room: int | None, message: str, images: int, kept: list[int]
 ) -> None:
     newest, dropped = trimmed(turns, room, message, images)
     assert ([one.number for one in newest], dropped) == (kept, len(turns) - len(kept))
 
 
 def test_only_complete_turns_are_replayed() -> None:
-    turns = [turn(1), ChatTurn(2, "error", "no", error="cancelled"), ChatTurn(3, "pending", "now"), turn(4, images=1)]
+    turns = [
+        turn(1),
+        ChatExchange(2, "error", "no", error="cancelled"),
+        ChatExchange(3, "pending", "now"),
+        turn(4, images=1),
+    ]
     assert rows_of(trimmed(turns, None)[0]) == [
         {"role": "user", "content": ""},
         {"role": "assistant", "content": "(no text)"},

@@ -11,7 +11,7 @@ import pytest
 
 from pallas_gateway.client.sign_in import browser
 from pallas_gateway.client.sign_in.authorization_server import AuthorizationServer, Metadata, Offer
-from pallas_gateway.client.sign_in.browser import Request, opens_a_browser
+from pallas_gateway.client.sign_in.browser import BrowserRequest, opens_a_browser
 from tests.support.waiting import eventually
 
 ISSUER = "https://login.example"
@@ -34,7 +34,7 @@ def offer(*scopes: str, resource: str | None = None) -> Offer:
 )
 async def test_the_request_has_what_the_offer_asks_for(wanted: Offer, names: set[str]) -> None:
     async with httpx.AsyncClient() as http:
-        url = Request("http://127.0.0.1:1/callback", "s", "n", VERIFIER).url(
+        url = BrowserRequest("http://127.0.0.1:1/callback", "s", "n", VERIFIER).url(
             AuthorizationServer(METADATA, http), wanted
         )
     query = dict(parse_qsl(urlsplit(url).query))

@@ -18,7 +18,7 @@ from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
-from pallas_gateway.runtime.protocols import NestedRequest, Parent
+from pallas_gateway.runtime.protocols import NestedRequest, ParentCall
 from pallas_gateway.urls import ALL_AGENTS
 from tests.support.memory_hosting import hosting
 from tests.support.memory_runtime import MemoryAgent, RecordingOutlet, say, tell_a_turn, unread
@@ -62,7 +62,7 @@ async def call(
     """A call of `peer` that a call of `ann`, two calls deep, makes."""
     parent = Call("parent", Message("user", "go"), caller=caller or ann("run:agents"), nesting=2, call_id="above")
     request = NestedRequest(
-        Parent(parent, *unread(options)), Secret(bearer) if bearer else None, outlet or RecordingOutlet()
+        ParentCall(parent, *unread(options)), Secret(bearer) if bearer else None, outlet or RecordingOutlet()
     )
     return await calls.call(peer, tool, {"message": "hi"} if "health" not in tool else {}, request)
 

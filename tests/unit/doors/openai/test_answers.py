@@ -20,7 +20,7 @@ from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.core.call_request import requested
 from pallas_gateway.doors.openai import answers
 from pallas_gateway.doors.openai.answering import CHAT_COMPLETION, Answering
-from pallas_gateway.doors.openai.errors import ApiError, BadRequestError, InOpenAiForm
+from pallas_gateway.doors.openai.errors import BadRequestError, InOpenAiForm, OpenAiError
 from pallas_gateway.doors.openai.requests import chat_request, wants_json
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.long_responses import ServerSentEvents
@@ -63,7 +63,7 @@ async def test_what_guards_refuse_is_told_in_the_form_of_the_api(
 
 
 async def test_what_has_the_form_already_and_what_is_no_error_pass_as_they_are() -> None:
-    for response in (ApiError(HTTPStatus.CONFLICT, "no", "x", "y").response(), JSONResponse({"error": "none"})):
+    for response in (OpenAiError(HTTPStatus.CONFLICT, "no", "x", "y").response(), JSONResponse({"error": "none"})):
         wire = Wire()
         await InOpenAiForm(response)(dict(SCOPE), wire.receive, wire.send)
         assert wire.body == response.body

@@ -21,7 +21,7 @@ import pytest
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.features.audit.audit_log import AuditLog, AuditLogError, AuditUnavailableError
 from pallas_gateway.features.audit.chain import BEGIN, Head
-from pallas_gateway.features.audit.verifying import CUT, Finding, verify
+from pallas_gateway.features.audit.verifying import CUT, ChainFinding, verify
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -101,7 +101,7 @@ def test_a_line_that_a_crash_cut_is_closed_and_the_chain_goes_on(tmp_path: Path,
 
     AuditLog.open(settings(), tmp_path).close()
 
-    assert verify([file]).findings == [Finding(f"{file}:3", CUT, is_fault=False)]
+    assert verify([file]).findings == [ChainFinding(f"{file}:3", CUT, is_fault=False)]
 
 
 def test_a_line_that_only_lacks_its_newline_is_in_the_chain(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_line_that_only_lacks_its_newline_is_in_the_chain(tmp_path: Path) -> N
 def test_a_first_line_that_a_crash_cut_begins_the_log_again(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b'{"seq":1,"pr')
     AuditLog.open(settings(), tmp_path).close()
-    assert verify([tmp_path / FILE]).findings == [Finding(f"{tmp_path / FILE}:1", CUT, is_fault=False)]
+    assert verify([tmp_path / FILE]).findings == [ChainFinding(f"{tmp_path / FILE}:1", CUT, is_fault=False)]
 
 
 @pytest.mark.parametrize("content", [b"gateway:\n  port: 8080\n", b"x" * 100])

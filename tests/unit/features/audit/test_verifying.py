@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pallas_gateway.features.audit.chain import BEGIN, LONGEST_LINE, Head, hash_of, next_line
-from pallas_gateway.features.audit.verifying import CUT, FOREIGN, MOST_FINDINGS, Finding, Verification, verify
+from pallas_gateway.features.audit.verifying import CUT, FOREIGN, MOST_FINDINGS, ChainFinding, Verification, verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ CHAIN = chain()
 HEADS = [BEGIN, *(Head(number, hash_of(line)) for number, line in enumerate(CHAIN, 1))]
 
 
-def findings(lines: Sequence[bytes], *kept: Head) -> list[Finding]:
+def findings(lines: Sequence[bytes], *kept: Head) -> list[ChainFinding]:
     verification = Verification(kept)
     for number, line in enumerate(lines, 1):
         verification.take(line, f"log:{number}")
@@ -91,7 +91,9 @@ def test_missing_lines_at_the_end_are_found_by_a_kept_head() -> None:
 
 def test_a_kept_head_replaces_files_that_were_deleted() -> None:
     assert findings(CHAIN[3:], HEADS[3]) == [
-        Finding("log:1", "follows the kept head of line 3; the lines before are not in these files", is_fault=False)
+        ChainFinding(
+            "log:1", "follows the kept head of line 3; the lines before are not in these files", is_fault=False
+        )
     ]
     assert faults(CHAIN[3:], Head(3, HEADS[3].hash[:16]), HEADS[9]) == []
     assert len(faults(CHAIN[3:], HEADS[2])) == 2
@@ -102,10 +104,10 @@ def test_a_line_that_a_crash_cut_is_a_note() -> None:
     for lines in ([*CHAIN[:5], cut, *CHAIN[5:]], [*CHAIN[:5], cut], [*CHAIN[:5], cut, cut[:10], *CHAIN[5:]]):
         found = findings(lines, HEADS[5])
         assert not any(one.is_fault for one in found)
-        assert found[0] == Finding("log:6", CUT, is_fault=False)
-    assert findings([CHAIN[0][:50], *CHAIN]) == [Finding("log:1", CUT, is_fault=False)]
-    assert findings([CHAIN[0][:50]]) == [Finding("log:1", CUT, is_fault=False)]
-    assert findings([CHAIN[3][:90], *CHAIN[3:]], HEADS[3])[1:] == [Finding("log:1", CUT, is_fault=False)]
+        assert found[0] == ChainFinding("log:6", CUT, is_fault=False)
+    assert findings([CHAIN[0][:50], *CHAIN]) == [ChainFinding("log:1", CUT, is_fault=False)]
+    assert findings([CHAIN[0][:50]]) == [ChainFinding("log:1", CUT, is_fault=False)]
+    assert findings([CHAIN[3][:90], *CHAIN[3:]], HEADS[3])[1:] == [ChainFinding("log:1", CUT, is_fault=False)]
 
 
 def test_a_cut_line_of_another_place_is_a_fault() -> None:

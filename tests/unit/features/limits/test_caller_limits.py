@@ -15,7 +15,7 @@ from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
 from pallas_gateway.features.limits import caller_limits
 from pallas_gateway.features.limits.caller_limits import MEASURE_EVERY_SECONDS, CallerLimits
 from pallas_gateway.shared.counters import Counters
-from pallas_gateway.shared.memory import State
+from pallas_gateway.shared.memory import MemoryState
 from pallas_gateway.shared.protocol import SharedAwayError
 from pallas_gateway.shared.remote import Remote, SharedOfWorker
 from tests.support.shared_state import Clock
@@ -37,7 +37,7 @@ class Place(Remote):
 
     def __init__(self, clock: Clock, most: int) -> None:
         super().__init__(self)
-        self.service = SharedOfWorker(State(Counters(lambda: clock.now, lambda: clock.wall, most)))
+        self.service = SharedOfWorker(MemoryState(Counters(lambda: clock.now, lambda: clock.wall, most)))
         self.is_away = False
         self.asked: list[str] = []
         self.to_hold: dict[int, Sequence[Wanted]] = {}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pallas_gateway.features.registry.registry_api import Query, is_path, named, page
+from pallas_gateway.features.registry.registry_api import RegistryQuery, is_path, named, page
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
@@ -42,7 +42,7 @@ def names(document: dict[str, Any]) -> list[str]:
     ],
 )
 def test_a_list_has_the_entries_that_match(asked: dict[str, str], found: list[str]) -> None:
-    document = page(FOUR, Query.model_validate(asked))
+    document = page(FOUR, RegistryQuery.model_validate(asked))
     assert names(document) == found
     assert document["metadata"] == {"count": len(found)}
 
@@ -51,7 +51,7 @@ def test_a_list_has_the_entries_that_match(asked: dict[str, str], found: list[st
 def test_the_pages_of_a_list_have_every_entry_once(limit: int) -> None:
     seen, cursors = [], [""]
     while len(cursors) <= len(FOUR):
-        document = page(FOUR, Query(limit=limit, cursor=cursors[-1]))
+        document = page(FOUR, RegistryQuery(limit=limit, cursor=cursors[-1]))
         seen += names(document)
         if "nextCursor" not in document["metadata"]:
             break
@@ -66,7 +66,7 @@ def test_the_pages_of_a_list_have_every_entry_once(limit: int) -> None:
 )
 def test_a_parameter_that_cannot_be_read_is_refused(asked: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
-        Query.model_validate(asked)
+        RegistryQuery.model_validate(asked)
 
 
 def test_an_entry_is_found_by_its_name_and_version() -> None:

@@ -24,7 +24,7 @@ from pallas_gateway.calls.asking.elsewhere import (
 )
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.process.workers import forwarding
-from pallas_gateway.process.workers.forwarding import Forwarding, socket_of
+from pallas_gateway.process.workers.forwarding import WorkerForwarding, socket_of
 from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Pair:
     def __init__(self, folder: Path) -> None:
         self.drains = False
         self.folder = folder
-        self.here = Forwarding(folder, HERE, lambda: False)
-        self.there = Forwarding(folder, THERE, lambda: self.drains)
+        self.here = WorkerForwarding(folder, HERE, lambda: False)
+        self.there = WorkerForwarding(folder, THERE, lambda: self.drains)
         self.scope: dict[str, Any] = {**SCOPE, "state": object()}
         self.leaves = asyncio.Event()
         self.received: list[Message] = []

@@ -17,7 +17,7 @@ from pallas_gateway.features.audit.audit_log import AuditState
 from pallas_gateway.features.audit.trail import AuditTrail
 from pallas_gateway.features.limits.caller_limits import CallerLimits
 from pallas_gateway.process.workers.parent import AskedParent, AuditOfWorker, RemoteTrail, digest_of
-from pallas_gateway.shared.memory import State
+from pallas_gateway.shared.memory import MemoryState
 from pallas_gateway.shared.protocol import SharedAwayError
 from pallas_gateway.shared.remote import Remote, SharedOfWorker
 from tests.support.channels import channel
@@ -92,7 +92,7 @@ class Pair:
 async def pair(**settings: Any) -> AsyncGenerator[Pair]:
     far, noted = Lines(), Noted()
     service = AuditOfWorker(far)
-    services = {"audit": service, "shared": SharedOfWorker(State()), "parent": noted}
+    services = {"audit": service, "shared": SharedOfWorker(MemoryState()), "parent": noted}
     async with channel(worker={}, parent=services) as ends:
         asked = AskedParent(ends.worker)
         made = Pair(RemoteTrail(asked), asked, far, service, noted, ends)

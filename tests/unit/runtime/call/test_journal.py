@@ -12,7 +12,7 @@ from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
 from pallas_gateway.calls.asking.asking import NO_QUESTIONS
 from pallas_gateway.calls.spending import Spending
-from pallas_gateway.runtime.call.journal import Journal, packed_within
+from pallas_gateway.runtime.call.journal import CallJournal, packed_within
 from pallas_gateway.runtime.scope import current_scope
 
 
@@ -40,7 +40,7 @@ def test_data_that_is_too_long_is_not_packed_to_its_end() -> None:
 
 
 async def test_only_tools_that_have_run_are_counted_when_they_are_played() -> None:
-    async def course(journal: Journal, counted: list[str]) -> None:
+    async def course(journal: CallJournal, counted: list[str]) -> None:
         """One turn of a model with two tools, of which the gateway refuses one."""
 
         async def turn(*_: object) -> PromptMessageExtended:
@@ -61,12 +61,12 @@ async def test_only_tools_that_have_run_are_counted_when_they_are_played() -> No
     agent: Any = SimpleNamespace(
         llm=SimpleNamespace(get_request_params=lambda _: SimpleNamespace(use_history=False)), message_history=[]
     )
-    first, spending, counted = Journal(agent, NO_QUESTIONS, Spending()), Spending(), list[str]()
+    first, spending, counted = CallJournal(agent, NO_QUESTIONS, Spending()), Spending(), list[str]()
     await course(first, counted)
     assert counted == []
     checkpoint = first.checkpoint(frozenset())
     assert checkpoint is not None
-    again = Journal(agent, NO_QUESTIONS, spending, checkpoint)
+    again = CallJournal(agent, NO_QUESTIONS, spending, checkpoint)
     assert again.plays
     await course(again, counted)
     assert (counted, again.plays) == (["ran"], False)
@@ -75,7 +75,7 @@ async def test_only_tools_that_have_run_are_counted_when_they_are_played() -> No
 def test_a_checkpoint_has_what_the_call_has_used() -> None:
     used, resumed = Spending(), Spending()
     used.resume(120, 0.25)
-    journal = Journal(object(), NO_QUESTIONS, used)
+    journal = CallJournal(object(), NO_QUESTIONS, used)
     journal._turns.append(PromptMessageExtended(role="assistant"))
-    Journal(object(), NO_QUESTIONS, resumed, journal.checkpoint(frozenset()))
+    CallJournal(object(), NO_QUESTIONS, resumed, journal.checkpoint(frozenset()))
     assert (resumed.tokens, resumed.cost) == (120, 0.25)

@@ -24,7 +24,7 @@ from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.instance import Connections
-from pallas_gateway.runtime.protocols import Parent
+from pallas_gateway.runtime.protocols import ParentCall
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from pallas_gateway.urls import ALL_AGENTS
@@ -74,7 +74,7 @@ async def seen_by(peer: OnePeer, *, attached: bool = False, agent: str = "resear
     settings = Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL, **server)}))
     downstreams = prepare_servers(settings, {URL: agent})
     servers = PeerServers(replace(a_spec("parent"), peer_calls=peer), downstreams, DownstreamLog("parent"))
-    parent = Parent(Call("parent", Message("user", "go")), *unread())
+    parent = ParentCall(Call("parent", Message("user", "go")), *unread())
     catalog = ToolCatalog("parent", {}, {}, None)
     context = Context(config=settings, server_registry=ServerRegistry(settings))
     with entered(CallScope(connect=nothing)):
@@ -167,7 +167,7 @@ async def test_the_time_that_a_peer_may_take_does_not_count_while_the_caller_is_
     peers = {"peer": replace(peers["peer"], read_timeout_seconds=0.2)}
     servers = PeerServers(replace(a_spec("parent"), peer_calls=PeerThatAsks()), peers, DownstreamLog("parent"))
     person, loop = Person(), asyncio.get_running_loop()
-    parent = Parent(Call("parent", Message("user", "go")), *unread(), Questions("parent", person))
+    parent = ParentCall(Call("parent", Message("user", "go")), *unread(), Questions("parent", person))
     connection = servers.of_call(parent)["peer"]
     calling = asyncio.create_task(connection.call_tool("send_message", {}, progress_callback=ignore_progress))
     began = loop.time()
