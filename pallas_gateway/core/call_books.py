@@ -12,7 +12,7 @@ from pallas_gateway.calls.call import Spent
 from pallas_gateway.core.running_call import LONGEST_TOOL, MOST_TOOLS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.permit import CallEnd
@@ -46,13 +46,13 @@ def note_cancelled_task(trail: Trail, ended: Cancelled, caller: Caller, grant: s
         note_end_of_task(trail, task, "cancelled")
 
 
-def books(metrics: Metrics) -> tuple[Listener, ...]:
-    """Return the listeners of the end of calls that every gateway has."""
+def books(metrics: Metrics, of_features: Iterable[Listener] = ()) -> tuple[Listener, ...]:
+    """Return the listeners of the end of calls: the log line, those of features, the metrics."""
 
     def count(call: RunningCall, end: CallEnd) -> None:
         _count(call, end, metrics)
 
-    return log_end, count
+    return log_end, *of_features, count
 
 
 def _count(call: RunningCall, end: CallEnd, metrics: Metrics) -> None:

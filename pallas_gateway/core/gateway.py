@@ -98,7 +98,7 @@ class Gateway:
         self.refused_requests = RefusedRequests(self.trail)
         self.calls.when_draining(self.sessions.waiting_calls.end)
         self.feature_types, self.features = features, tuple(self._made(features))
-        self.calls.listeners = (*books(self.metrics), *(one for each in self.features for one in each.listeners))
+        self.calls.listeners = books(self.metrics, (one for each in self.features for one in each.listeners))
         self.agent_source = self.find(AgentSource)
         """Agents beside those of files; None if there are none."""
         self.metrics.measure = lambda: self._background.spawn(self._measure(), name="metrics", report=True)

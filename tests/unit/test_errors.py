@@ -19,7 +19,7 @@ from pallas_gateway.errors import (
 )
 from pallas_gateway.features.audit.audit_log import AuditUnavailableError
 
-FOLDERS = ("mcp_server", "calls", "runtime", "hosting")
+FOLDERS = ("doors", "calls", "runtime", "core")
 BY_DEFAULT = (
     AgentUnavailableError, ApprovalRequiredError, AuditUnavailableError, BadParametersError, CallLimitedError,
     StatesUnavailableError,
