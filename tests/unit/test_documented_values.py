@@ -143,3 +143,11 @@ def test_the_grants_that_documents_name_are_those_of_the_code() -> None:
     assert len(known) > 8
     assert set().union(*named.values()) == known
     assert named["docs/operate/security.md"] == known
+
+
+def test_the_symptoms_of_the_troubleshooting_page_are_messages_of_the_code() -> None:
+    cells = re.findall(r"^\| ([^|]+) \|", pages()["docs/operate/troubleshooting.md"], re.MULTILINE)
+    named = [part.strip() for cell in cells for one in re.findall(r"`([^`]+)`", cell) for part in one.split("…")]
+    known = code(".py")
+    assert len(named) > 40
+    assert [one for one in named if one not in known] == []
