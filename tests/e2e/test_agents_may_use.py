@@ -32,6 +32,7 @@ GRANTS = {
     "reader": ["run:agents", "view:instructions"],
     "remover": ["view:agents:made", "delete:agents:made"],
 }
+NOBODY = {"id": "anonymous", "kind": "anonymous", "name": "anonymous"}
 AUTH = {"tokens": [{"name": name, "sha256": hash_of(name), "grants": grants} for name, grants in GRANTS.items()]}
 MAY_USE: Mapping[str, Any] = {
     "models": ["generic.*", "passthrough"],
@@ -158,6 +159,8 @@ async def test_the_console_is_told_who_may_create_agents(api: Api) -> None:
     runs: dict[str | None, list[str]] = {"maker": ["made", "scribe"], "editor": ["made", "s.dot", "scribe"], None: []}
     for who, rights in found.items():
         assert sorted(rights.pop("run")) == sorted(runs[who])
+        assert set(runs[who]) <= set(rights.pop("view"))
+        assert rights.pop("you")["name"] == (who or "anonymous")
         assert rights == {"create_agents": who == "maker", "list_calls": who is not None}
 
 
@@ -175,7 +178,8 @@ async def test_without_auth_everybody_may_create_agents_where_something_is_relea
     async with running(write_project(tmp_path, {"echo": Agent()}, gateway={**settings, "console": True})) as served:
         found = await Api(served).send("GET", "/api/rights")
         document = await Api(served).send("GET", "/api/v1/agents_may_use")
-    assert found.json() == {"create_agents": may_create, "list_calls": True, "run": ["echo"]}
+    may = {"create_agents": may_create, "list_calls": True, "run": ["echo"], "view": ["echo"]}
+    assert found.json() == {**may, "you": NOBODY}
     assert document.status_code == status
 
 
@@ -192,6 +196,7 @@ async def test_per_port_there_are_no_agents_to_create(tmp_path: Path) -> None:
             rights = await Api(served).send("GET", "/api/rights")
             document = await Api(served).send("GET", "/api/v1/agents_may_use")
             details = await Api(served).details("echo", "")
-    assert rights.json() == {"create_agents": False, "list_calls": True, "run": ["echo"]}
+    may = {"create_agents": False, "list_calls": True, "run": ["echo"], "view": ["echo"]}
+    assert rights.json() == {**may, "you": NOBODY}
     assert (document.status_code, document.json()["error"]) == (404, "not_found")
     assert details == {"may_run": True, "may_run_tools": True}
