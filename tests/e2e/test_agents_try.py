@@ -151,6 +151,15 @@ async def test_a_definition_answers_without_being_saved(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+async def test_a_definition_without_a_name_is_tried_whatever_others_have_saved(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        for name in ("Unsaved", "unsaved-2"):
+            await here.save(name)
+        answer = await here.ask()
+    assert (answer.status_code, answer.json().get("content")) == (200, "You are a draft. 1")
+    assert [line["agent"] for line in here.audited("try")] == ["unsaved-3"]
+
+
 async def test_an_agent_that_is_tried_is_in_no_list_and_at_no_other_address(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         async with here.stream("wait", definition={**DEFINITION, "name": "draft"}) as (events, http):

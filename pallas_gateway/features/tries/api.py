@@ -11,6 +11,7 @@ import secrets
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, override
 
 from starlette.responses import Response
@@ -35,6 +36,7 @@ from pallas_gateway.features.definitions.http.api import AgentsApi
 from pallas_gateway.features.definitions.http.models import Options
 from pallas_gateway.features.definitions.http.rights import RightsGate
 from pallas_gateway.features.definitions.merging import with_agent
+from pallas_gateway.features.definitions.names import taker_of
 from pallas_gateway.features.definitions.records import Place
 from pallas_gateway.features.threads.feature import ThreadsFeature
 from pallas_gateway.features.threads.http import models
@@ -48,7 +50,7 @@ from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.tasks import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 LONGEST_SECONDS = 600.0
 """Of an answer, with the time of its questions."""
 UNNAMED = "unsaved"
-"""The name of a new agent that has none yet."""
+"""The name of a new agent that has none yet, with a number where an agent has it."""
 _NUMBER = 1  # of the one turn of a try, by which its process finds it
 _CHAT: dict[str, Any] = {"query": None, "body": models.TryRequest, "answer": models.Outcome, "events": models.Event}
 _CHAT |= {"says": "The answer. Only clients of events are asked questions.", "errors": (409, 422, 429, 502, 504)}
@@ -94,7 +96,7 @@ class TriesApi(AgentsApi):
 
         async def check(definition: Json) -> StoredAgent:
             requests.take_own(definition, caller)
-            name = definition.pop("name", None) or UNNAMED
+            name = definition.pop("name", None) or _free_name({*self._gateway.agents, *await self._definitions.owners()})
             editor = self._editor(caller, await self._rights_of(caller), None)
             return await self._definitions.create(name, definition, editor, dry_run=True)
 
@@ -176,6 +178,11 @@ class TriesApi(AgentsApi):
                         permit.end(CallEnd("ok", "try", 0.0))
 
         return respond
+
+
+def _free_name(taken: Collection[str]) -> str:
+    names = chain((UNNAMED,), (f"{UNNAMED}-{number}" for number in count(2)))
+    return next(name for name in names if taker_of(name, taken) is None)
 
 
 class _Try(LiveExchange):
