@@ -162,6 +162,11 @@ def without_numbers(reason: str | None) -> str:
     return _NUMBER.sub(lambda match: "#" if any(map(str.isdigit, match[0])) else match[0], reason or "")
 
 
+def storable(text: str) -> str:
+    """Text without NUL and halves of surrogate pairs, which databases refuse and models and tokens may have."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
 def cleaned(text: str) -> str:
     """`redacted`, with the secrets known here and now."""
     return redacted(text, _known_here())

@@ -516,6 +516,14 @@ async def test_a_deleted_agent_is_looked_for_a_minute_longer(database_url: str) 
     assert found == [0, 1]
 
 
+async def test_names_of_callers_that_are_no_text_are_kept_without_what_is_none(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.note_caller("token:x sub y", "Ann\0\ud83d")
+        assert await made.callers() == {"token:x sub y": "Ann\N{REPLACEMENT CHARACTER}?"}
+        agent = await made.create("helper", SIMPLE, replace(ANN, name="Ann\ud83d"))
+        assert (agent.owner_name, (await made.versions("helper"))[0].editor) == ("Ann?", "Ann?")
+
+
 async def test_a_database_that_was_never_there_refuses_changes(tmp_path: Path) -> None:
     async with definitions(f"sqlite:///{tmp_path}/no/such/folder.db") as made:
         for asked in (made.number(), made.snapshot(), made.find("a"), made.create("a", SIMPLE, ANN)):

@@ -23,6 +23,7 @@ from pallas_gateway.shared.database.tables import (
     threads,
     turns,
 )
+from pallas_gateway.telemetry.redaction import storable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +130,7 @@ async def ratings(sql: AsyncConnection, agent_id: str) -> Ratings:
 
 async def note_caller(sql: AsyncConnection, owner: str, name: str) -> None:
     """Keep that a caller has opened the console, and forget those that have not for long."""
-    values = {"name": name, "seen_at": now()}
+    values = {"name": storable(name), "seen_at": now()}
     row = insert_or(callers).values(owner=owner, **values)
     await sql.execute(row.on_conflict_do_update(index_elements=["owner"], set_=values))
     await sql.execute(delete(callers).where(callers.c.seen_at < now() - REMEMBERED_MILLISECONDS))
@@ -183,14 +184,15 @@ async def note_dropped(sql: AsyncConnection, id_: str) -> None:
 
 async def _with_version(sql: AsyncConnection, id_: str, new: NewVersion) -> StoredAgent:
     row = (await sql.execute(select(agents.c.version, agents.c.updated_at).where(agents.c.id == id_))).one()
-    values = {"why": new.why, "editor": new.editor, "definition": dict(new.definition), "created_at": row.updated_at}
+    what = {"why": new.why, "editor": storable(new.editor), "definition": dict(new.definition)}
+    values = {**what, "created_at": row.updated_at}
     await sql.execute(insert(agent_versions).values(agent_id=id_, version=row.version, **values))
     return _agent_of((await sql.execute(_PRESENT.where(agents.c.id == id_))).one())
 
 
 def _columns(new: NewVersion) -> dict[str, Any]:
     named = list(new.definition.get("agents", ()))
-    return {"owner": new.owner, "owner_name": new.owner_name, "sub_agents": named}
+    return {"owner": new.owner, "owner_name": storable(new.owner_name), "sub_agents": named}
 
 
 def _agent_of(row: AnyRow, definition: Definition | None = None) -> StoredAgent:

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 from pallas_gateway.calls.call import Image, Message, Step
 from pallas_gateway.core.long_calls.records import Held
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.telemetry.redaction import quoted, storable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -271,11 +271,6 @@ def columns_of(outcome: ExchangeOutcome) -> dict[str, Any]:
         "model": outcome.model,
         "params": dict(outcome.params) if outcome.params else None,
     }
-
-
-def storable(text: str) -> str:
-    """Text without NUL and halves of surrogate pairs, which models may write and PostgreSQL refuses."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def images_as_json(message: Message) -> list[dict[str, str]]:

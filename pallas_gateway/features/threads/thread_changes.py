@@ -19,11 +19,11 @@ from pallas_gateway.features.threads.records import (
     ThreadTooLargeError,
     columns_of,
     feedback_of,
-    storable,
     thread_of,
 )
 from pallas_gateway.features.threads.store import FREED, SHOWN, is_free, refuse_deleted, refuse_deleted_agent
 from pallas_gateway.shared.database.tables import ID_CHARACTERS, agents, feedback, now, steps, tasks, threads, turns
+from pallas_gateway.telemetry.redaction import storable
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Update

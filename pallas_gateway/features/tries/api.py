@@ -96,7 +96,8 @@ class TriesApi(AgentsApi):
 
         async def check(definition: Json) -> StoredAgent:
             requests.take_own(definition, caller)
-            name = definition.pop("name", None) or _free_name({*self._gateway.agents, *await self._definitions.owners()})
+            taken = {*self._gateway.agents, *await self._definitions.owners()}
+            name = definition.pop("name", None) or _free_name(taken)
             editor = self._editor(caller, await self._rights_of(caller), None)
             return await self._definitions.create(name, definition, editor, dry_run=True)
 

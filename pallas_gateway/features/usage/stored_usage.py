@@ -23,6 +23,7 @@ from pallas_gateway.identity.caller import ANONYMOUS_NAME
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from pallas_gateway.shared.database.tables import usage
 from pallas_gateway.tasks import TaskOwner, completed
+from pallas_gateway.telemetry.redaction import storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -103,7 +104,7 @@ class StoredUsage:
     def add(self, caller: Caller, agent: str, model: str, failure: str, used: Used) -> None:
         """Count what a call has used at its end."""
         if self.is_on:
-            names = self._account(caller), agent, _storable(model), failure, self._shown(caller)
+            names = self._account(caller), agent, storable(model[:LONGEST_NAME]), failure, self._shown(caller)
             self._add(_Key(self.today, *names), used)
 
     async def read(
@@ -213,7 +214,7 @@ class StoredUsage:
     def _shown(self, caller: Caller) -> str:
         name = caller.principal
         is_plain = self._secret is None or name == ANONYMOUS_NAME
-        return _storable(name) if is_plain else f"hmac:{hashed_name(name, self._secret or '')}"
+        return storable(name[:LONGEST_NAME]) if is_plain else f"hmac:{hashed_name(name, self._secret or '')}"
 
 
 async def _add_all(rows: Sequence[tuple[_Key, Used]], most: int, sql: AsyncConnection) -> None:
@@ -238,8 +239,3 @@ async def _add_all(rows: Sequence[tuple[_Key, Used]], most: int, sql: AsyncConne
     sums = {name: usage.c[name] + added.excluded[name] for name in Used.__slots__}
     keys = [column.name for column in usage.primary_key]
     await sql.execute(added.on_conflict_do_update(index_elements=keys, set_=sums), values)
-
-
-def _storable(name: str) -> str:
-    """Return a name of limited length, without NUL and halves of surrogate pairs, which PostgreSQL refuses."""
-    return name[:LONGEST_NAME].replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

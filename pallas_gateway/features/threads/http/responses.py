@@ -14,7 +14,8 @@ from pallas_gateway.doors.api.errors import limit_of, response_to
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.features.threads.http import answers
 from pallas_gateway.features.threads.http.live_turn import ShownExchange
-from pallas_gateway.features.threads.records import ABANDONED, ABANDONED_SENTENCE, storable
+from pallas_gateway.features.threads.records import ABANDONED, ABANDONED_SENTENCE
+from pallas_gateway.telemetry.redaction import storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
