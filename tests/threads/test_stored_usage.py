@@ -71,7 +71,8 @@ async def test_sums_of_several_processes_and_starts_are_added_up(database_url: s
         [sums], is_complete = await usage.read(1, (), caller=ANN)
         assert (sums.used, is_complete) == (ONE, True)
         assert await rows(usage, ("model",), days=1) == [(20_001, "gpt", 1, {})]
-        assert await rows(usage, ("model",), agents=["other"]) == []
+        assert await rows(usage, ("model",), agents={"other": 0}) == await rows(usage, agents={}) == []
+        assert await rows(usage, ("agent",), agents={"poet": 20_001}) == [(20_001, "poet", 1, {})]
         assert await rows(usage, ("agent",), caller=BEN) == [(20_000, "poet", 3, {"limited": 1})]
         assert await usage.first_day() == 20_000
 

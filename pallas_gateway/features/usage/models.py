@@ -63,7 +63,10 @@ class UsageOfDays(TypedDict):
 
     since: Annotated[Date, Field(description="The first of the days that is stored.")]
     own: list[UsageOfDay]
-    owned: Annotated[list[UsageOfDay], Field(description="Of the agents that the caller owns, without callers.")]
+    owned: Annotated[
+        list[UsageOfDay],
+        Field(description="Of the agents that the caller owns, since they were made, without callers."),
+    ]
     all: NotRequired[list[UsageOfDay]]
     complete: Annotated[bool, Field(description="false: there are more rows than an answer has.")]
 

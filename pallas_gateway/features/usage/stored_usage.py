@@ -13,7 +13,7 @@ from itertools import batched, groupby
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BigInteger, cast, delete, func, select, text
+from sqlalchemy import BigInteger, and_, cast, delete, false, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from pallas_gateway.calls.trail import hashed_name
@@ -26,7 +26,7 @@ from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Select
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -108,7 +108,7 @@ class StoredUsage:
             self._add(_Key(self.today, *names), used)
 
     async def read(
-        self, days: int, by: Sequence[str], *, caller: Caller | None = None, agents: Collection[str] | None = None
+        self, days: int, by: Sequence[str], *, caller: Caller | None = None, agents: Mapping[str, int] | None = None
     ) -> tuple[list[UsedOfDay], bool]:
         """Return the usage of the last days, the latest first, and whether it is complete.
 
@@ -116,7 +116,7 @@ class StoredUsage:
             days: today included.
             by: of `caller`, `agent` and `model`; what differs in others only is added up.
             caller: only of this one.
-            agents: only of these.
+            agents: only of these, from a day of each on.
 
         Raises:
             DatabaseUnavailableError: the database cannot be used now.
@@ -126,7 +126,8 @@ class StoredUsage:
         if caller is not None:
             wanted.append(usage.c.account == self._account(caller))
         if agents is not None:
-            wanted.append(usage.c.agent.in_(agents))
+            since = (and_(usage.c.agent == name, usage.c.day >= first) for name, first in agents.items())
+            wanted.append(or_(false(), *since))
         names = [usage.c[name] for name in by]
         sums = [cast(func.sum(usage.c[name]), BigInteger) for name in Used.__slots__[:-1]]
         query = select(usage.c.day, *names, usage.c.failure, *sums, func.sum(usage.c.cost)).where(*wanted)
