@@ -327,6 +327,8 @@ async def test_threads_are_kept_unless_they_shall_expire(database_url: str) -> N
 
         async def counted(_: float) -> None:
             cleaned.append(1)
+            if len(cleaned) == 1:
+                raise OverflowError("a fault that is none of the database")
             await original(0)
 
         threads.long_calls.remove_expired = counted  # type: ignore[method-assign]

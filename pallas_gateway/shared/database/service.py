@@ -127,6 +127,9 @@ class GatewayDatabase:
                 # A newer gateway has updated the tables.
                 _log.error("threads unavailable", extra={"why": str(error)})
                 return
+            except Exception:  # noqa: BLE001  one that fails must not end the upkeep of the others
+                # A fault of the gateway; the upkeep is tried again.
+                _log.exception("upkeep of the database failed")
 
     async def _look_after_parts(self) -> None:
         now = asyncio.get_running_loop().time()
