@@ -85,14 +85,14 @@ export function Composer({ draft, place, room, most, agent, blocked, running, ed
       <div id=${`${id}-more`} class="extras" hidden=${!more.value}>
         <label class="button quiet">
           Add files
-          <input class="hidden" type="file" multiple onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
+          <input class="unseen" type="file" multiple onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
         </label>
         ${hasParameters && params.form}
       </div>
       ${!more.value && params.set > 0 && html`<p class="hint">${params.set === 1 ? '1 parameter is set.' : `${params.set} parameters are set.`}</p>`}
       <div class="line">
         <button type="button" class="quiet" title=${MORE} aria-label=${MORE} aria-expanded=${more.value} aria-controls=${`${id}-more`} onClick=${() => (more.value = !more.value)}><span class="plus" aria-hidden="true"></span></button>
-        <label class="hidden" for=${id}>Message</label>
+        <label class="unseen" for=${id}>Message</label>
         <textarea
           id=${id}
           ref=${box}
@@ -140,10 +140,8 @@ function useDrop(add) {
   }, []);
 }
 
-/**
- * Text files of a message, folded.
- * @param {{files: import('../attachments.js').TextFile[], onRemove?: (index: number) => void}} props
- */
+/** Text files of a message, folded. */
+/** @param {{files: import('../attachments.js').TextFile[], onRemove?: (index: number) => void}} props */
 export function Files({ files, onRemove }) {
   if (!files.length) return null;
   return html`

@@ -53,7 +53,7 @@ export function ConversationList({ session }) {
       <summary title="Conversations"><span class="name">Conversations${kept?.length > 0 && ` (${kept.length})`}</span></summary>
       <div class="actions">
         <button type="button" onClick=${() => session.begin()}>New conversation</button>
-        <label class="button quiet">Import<input class="hidden" type="file" accept="application/json,.json" onChange=${choose} /></label>
+        <label class="button quiet">Import<input class="unseen" type="file" accept="application/json,.json" onChange=${choose} /></label>
       </div>
       ${kept && html`<${SearchBox} session=${session} query=${query} />`}
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}

@@ -38,7 +38,7 @@ export function TurnView({ call, agent, args, onEdit, onRetry, onRate, isRecent,
       <div class="said">
         ${onEdit !== undefined && html`<button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>`}
         <div class="by-you" ...${found === 'message' && FOUND_MESSAGE}>
-          <h2 class="hidden">You</h2>
+          <h2 class="unseen">You</h2>
           ${message && html`<p class="message">${harmless(message)}</p>`}
           <${Files} files=${files} />
           <${Thumbnails} images=${turn.images} />
