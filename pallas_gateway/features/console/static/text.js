@@ -12,12 +12,12 @@ const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028
 // Controls, formats, tags, surrogates, private and unassigned characters, line and paragraph separators, variation
 // selectors, fillers of Hangul and others that Unicode calls ignorable.
 const INVISIBLE = /(?!\n)[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
+const LONGEST_NAME = 80;
 const SAFE_PROTOCOLS = ['http:', 'https:', 'mailto:'];
 
 /**
  * Return the text with control characters shown by their code points, and with line feeds as line ends.
  * @param {unknown} text
- * @returns {string}
  */
 export function harmless(text) {
   const whole = typeof text === 'string' ? text : String(text ?? '');
@@ -70,7 +70,6 @@ export function showsHost(label, host) {
 /**
  * Return a value as indented JSON, or as the text that it is.
  * @param {unknown} value
- * @returns {string}
  */
 export function shown(value) {
   if (typeof value === 'string') return harmless(value);
@@ -91,10 +90,14 @@ export function cut(text, most) {
 }
 
 /**
- * Return seconds as a short text.
- * @param {number | null | undefined} seconds
- * @returns {string}
+ * Return a name that others have given, as it is shown in tables and sentences.
+ * @param {unknown} name
  */
+export function shortName(name) {
+  return harmless(cut(String(name ?? ''), LONGEST_NAME));
+}
+
+/** @param {number | null | undefined} seconds */
 export function duration(seconds) {
   if (typeof seconds !== 'number' || !Number.isFinite(seconds)) return '';
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
@@ -113,11 +116,7 @@ export function ago(milliseconds) {
   return minutes < 48 * 60 ? `${Math.floor(minutes / 60)} h ago` : `${Math.floor(minutes / 60 / 24)} days ago`;
 }
 
-/**
- * Return a number of characters as a short text.
- * @param {number} count
- * @returns {string}
- */
+/** @param {number} count */
 export function size(count) {
   if (count < 1000) return `${count} characters`;
   return count < 1_000_000 ? `${Math.round(count / 1000)} KB` : `${(count / 1_000_000).toFixed(1)} MB`;

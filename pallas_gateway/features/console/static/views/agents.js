@@ -1,6 +1,6 @@
 /** The first page: its head, and all agents with their states; those with problems first. */
 
-import { html, signal, useEffect, useMemo, useRef, useSignal } from '../html.js';
+import { FactList, Table, html, signal, useEffect, useMemo, useRef, useSignal } from '../html.js';
 import { Mark, slug } from '../marks.js';
 import { address } from '../route.js';
 import { agents, checkedAt, checking, downstreamsOf, health, howToBeKnown, isLost, mayCreate, reasonOf, refresh, registryError, signedIn, statusOf, token, you } from '../state.js';
@@ -137,12 +137,9 @@ export function Facts({ agent, known }) {
     ['Provider', llm && (llm.status === 'ok' ? llm.provider : `${llm.provider} (${llm.status})`)],
     ['Images', vision === undefined ? null : vision ? 'accepted' : 'not accepted'],
     ['Documents', documents && 'accepted'],
-    ['Context', context && `${context.toLocaleString()} tokens`],
-  ].filter(([, value]) => value);
-  return (
-    facts.length > 0 &&
-    html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
-  );
+    ['Context', context ? `${context.toLocaleString()} tokens` : null],
+  ];
+  return html`<${FactList} facts=${facts} />`;
 }
 
 /** @param {{rows: any[]}} props */
@@ -155,33 +152,19 @@ function Downstreams({ rows }) {
 
 /** @param {{rows: any[]}} props */
 export function DownstreamTable({ rows }) {
-  return html`
-    <div class="scroll" tabindex="0" role="group" aria-label="Servers">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Server</th><th scope="col">State</th><th scope="col">Answers in</th><th scope="col">Since</th>
-          </tr>
-        </thead>
-        <tbody>${rows.map((row) => html`<${Downstream} key=${row.name} row=${row} />`)}</tbody>
-      </table>
-    </div>
-  `;
-}
-
-/** @param {{row: any}} props */
-function Downstream({ row }) {
-  return html`
-    <tr>
-      <th scope="row">${row.name}</th>
-      <td>
-        <span class=${`badge ${['ok', 'unknown'].includes(row.status) ? row.status : 'error'}`}>${row.status}</span>
-        ${row.error && html`<br /><small>${row.error}</small>`}
-      </td>
-      <td>${typeof row.seconds === 'number' ? `${Math.round(row.seconds * 1000)} ms` : ''}</td>
-      <td>${row.since ? new Date(row.since).toLocaleTimeString() : ''}</td>
-    </tr>
-  `;
+  return html`<${Table} label="Servers" kind="" columns=${['Server', 'State', 'Answers in', 'Since']}>
+    ${rows.map((row) => html`
+      <tr key=${row.name}>
+        <th scope="row">${row.name}</th>
+        <td>
+          <span class=${`badge ${['ok', 'unknown'].includes(row.status) ? row.status : 'error'}`}>${row.status}</span>
+          ${row.error && html`<br /><small>${row.error}</small>`}
+        </td>
+        <td>${typeof row.seconds === 'number' ? `${Math.round(row.seconds * 1000)} ms` : ''}</td>
+        <td>${row.since ? new Date(row.since).toLocaleTimeString() : ''}</td>
+      </tr>
+    `)}
+  <//>`;
 }
 
 /**
@@ -204,7 +187,6 @@ function arrows(event, list) {
 
 /**
  * Focus the next or previous agent.
- *
  * @param {KeyboardEvent} event
  * @param {HTMLElement | null} list
  * @param {number} step

@@ -2,12 +2,12 @@
 
 import { endCall, endedCalls, nested, runningCalls, stateOf, treeOf } from '../call_list.js';
 import { Dialog } from '../dialog.js';
-import { html, useEffect, useMemo, useSignal } from '../html.js';
+import { Card, FactList, Table, html, useEffect, useMemo, useSignal } from '../html.js';
 import { Mark, hueOf } from '../marks.js';
 import { stopOf } from '../outcome.js';
 import { poll, sentence } from '../polling.js';
 import { caller, isLost, token } from '../state.js';
-import { cut, duration, harmless } from '../text.js';
+import { cut, duration, harmless, shortName } from '../text.js';
 import { Entries } from './activity.js';
 import { Waterfall } from './waterfall.js';
 
@@ -15,7 +15,6 @@ const LONGEST_FACT = 200;
 const EVERY_MS = 2000;
 const ENDED_MS = 10_000; // ended calls are read less often, unless one of the running calls is gone
 const MOST_ENDED = 50;
-const LONGEST_NAME = 80;
 /** @type {Record<string, string>} */
 const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads', console: 'Console', try: 'Try' };
 
@@ -54,7 +53,7 @@ export function Calls() {
   }, [caller.value, ends.value]);
   const end = async (/** @type {Call} */ call) => {
     asked.value = null;
-    const agent = nameOf(call.agent);
+    const agent = shortName(call.agent);
     try {
       await endCall(call.id, token.value);
       said.value = { text: `The call of ${agent} was ended.`, isError: false };
@@ -82,105 +81,65 @@ function Lists({ known, asked, inspected }) {
   return html`
     ${known.missing.length > 0 && html`<p class="notice degraded" role="status">These workers did not answer, and their calls are missing: ${harmless(cut(known.missing.join(', '), 200))}.</p>`}
     ${known.tasksMissing && html`<p class="notice degraded" role="status">The database cannot be used: long calls that no worker runs are missing.</p>`}
-    <section class="card" aria-labelledby="calls-running">
-      <h2 id="calls-running">Running calls</h2>
+    <${Card} id="calls-running" title="Running calls">
       ${known.running.length === 0 ? html`<p class="hint">No call is running.</p>` : html`<${Running} calls=${known.running} asked=${asked} />`}
-    </section>
-    <section class="card" aria-labelledby="calls-ended">
-      <h2 id="calls-ended">Ended calls</h2>
+    <//>
+    <${Card} id="calls-ended" title="Ended calls">
       ${known.ended.calls.length === 0 ? html`<p class="hint">No call has ended.</p>` : html`<${Ended} calls=${known.ended.calls} inspected=${inspected} />`}
-    </section>
+    <//>
   `;
 }
 
 /** @param {{calls: Call[], asked: any}} props */
 function Running({ calls, asked }) {
-  return html`
-    <div class="scroll" tabindex="0" role="group" aria-labelledby="calls-running">
-      <table class="calls">
-        <caption class="unseen">Running calls</caption>
-        <thead>
-          <tr>
-            <th scope="col">Agent</th><th scope="col">Caller</th><th scope="col">API</th><th scope="col">Step</th>
-            <th scope="col">Time</th><th scope="col">Tokens</th><th scope="col">Worker</th><td></td>
-          </tr>
-        </thead>
-        <tbody>
-          ${nested(calls).map(
-            ({ call, depth }) => html`
-              <tr key=${call.id}>
-                <${AgentCell} call=${call} depth=${depth} />
-                <td>${nameOf(call.caller)}</td>
-                <td>${APIS[call.api] ?? nameOf(call.api)}</td>
-                <td>${nameOf(call.step)}${stateOf(call) && html` <span class="badge degraded">${nameOf(stateOf(call))}</span>`}</td>
-                <td class="number">${duration(call.seconds)}</td>
-                <td class="number">${call.tokens.toLocaleString()}</td>
-                <td class="number">${call.worker ?? ''}</td>
-                <td class="act"><button type="button" onClick=${() => (asked.value = call)}>End</button></td>
-              </tr>
-            `,
-          )}
-        </tbody>
-      </table>
-    </div>
-  `;
+  return html`<${CallTable} calls=${calls} by="calls-running" columns=${['Step', 'Time', 'Tokens', 'Worker']}>
+    ${(/** @type {Call} */ call) => html`
+      <td>${shortName(call.step)}${stateOf(call) && html` <span class="badge degraded">${shortName(stateOf(call))}</span>`}</td>
+      <td class="number">${duration(call.seconds)}</td>
+      <td class="number">${call.tokens.toLocaleString()}</td>
+      <td class="number">${call.worker ?? ''}</td>
+      <td class="act"><button type="button" onClick=${() => (asked.value = call)}>End</button></td>
+    `}
+  <//>`;
 }
 
 /** @param {{calls: Ended[], inspected: any}} props */
 function Ended({ calls, inspected }) {
-  return html`
-    <div class="scroll" tabindex="0" role="group" aria-labelledby="calls-ended">
-      <table class="calls">
-        <caption class="unseen">Ended calls</caption>
-        <thead>
-          <tr>
-            <th scope="col">Agent</th><th scope="col">Caller</th><th scope="col">API</th><th scope="col">Outcome</th>
-            <th scope="col">Ended</th><th scope="col">Time</th><th scope="col">Tokens</th><td></td>
-          </tr>
-        </thead>
-        <tbody>
-          ${nested(calls).map(
-            ({ call, depth }) => html`
-              <tr key=${call.id}>
-                <${AgentCell} call=${call} depth=${depth} />
-                <td>${nameOf(call.caller)}</td>
-                <td>${APIS[call.api] ?? nameOf(call.api)}</td>
-                <td><span class=${`badge ${call.outcome === 'ok' ? 'ok' : 'error'}`}>${nameOf(call.outcome)}</span>${call.stopReason !== 'endTurn' && html` ${nameOf(stopOf(call.stopReason))}`}</td>
-                <td>${new Date(call.endedAt).toLocaleTimeString()}</td>
-                <td class="number">${duration(call.seconds)}</td>
-                <td class="number">${call.tokens.toLocaleString()}</td>
-                <td class="act"><button type="button" class="quiet" onClick=${() => (inspected.value = call)}>Inspect</button></td>
-              </tr>
-            `,
-          )}
-        </tbody>
-      </table>
-    </div>
-  `;
+  return html`<${CallTable} calls=${calls} by="calls-ended" columns=${['Outcome', 'Ended', 'Time', 'Tokens']}>
+    ${(/** @type {Ended} */ call) => html`
+      <td><span class=${`badge ${call.outcome === 'ok' ? 'ok' : 'error'}`}>${shortName(call.outcome)}</span>${call.stopReason !== 'endTurn' && html` ${shortName(stopOf(call.stopReason))}`}</td>
+      <td>${new Date(call.endedAt).toLocaleTimeString()}</td>
+      <td class="number">${duration(call.seconds)}</td>
+      <td class="number">${call.tokens.toLocaleString()}</td>
+      <td class="act"><button type="button" class="quiet" onClick=${() => (inspected.value = call)}>Inspect</button></td>
+    `}
+  <//>`;
 }
 
-/** @param {{call: Call, depth: number}} props */
-function AgentCell({ call, depth }) {
-  return html`
-    <th scope="row" style=${{ paddingLeft: `${Math.min(depth, 12)}em` }}>
-      ${depth > 0 && html`<span class="unseen">nested call of </span>`}<span class=${`speaker ${hueOf(call.agent)}`}><${Mark} name=${call.agent} />${nameOf(call.agent)}</span>
-    </th>
-  `;
+/** @param {{calls: Call[], by: string, columns: string[], children: (call: any) => any}} props `children`: the cells of `columns`, and of the button */
+function CallTable({ calls, by, columns, children: cells }) {
+  return html`<${Table} by=${by} columns=${['Agent', 'Caller', 'API', ...columns, '']}>
+    ${nested(calls).map(({ call, depth }) => html`
+      <tr key=${call.id}>
+        <th scope="row" style=${{ paddingLeft: `${Math.min(depth, 12)}em` }}>
+          ${depth > 0 && html`<span class="unseen">nested call of </span>`}<span class=${`speaker ${hueOf(call.agent)}`}><${Mark} name=${call.agent} />${shortName(call.agent)}</span>
+        </th>
+        <td>${shortName(call.caller)}</td>
+        <td>${APIS[call.api] ?? shortName(call.api)}</td>
+        ${cells(call)}
+      </tr>
+    `)}
+  <//>`;
 }
 
 /** @param {{call: Call, onEnd: (call: Call) => void, onClose: () => void}} props */
 function Confirmation({ call, onEnd, onClose }) {
   return html`
     <${Dialog} title="End the call?" onClose=${onClose}>
-      <p>The call of ${nameOf(call.agent)} by ${nameOf(call.caller)} ends without an answer, and its nested calls with it. Its client reads who ended it.</p>
+      <p>The call of ${shortName(call.agent)} by ${shortName(call.caller)} ends without an answer, and its nested calls with it. Its client reads who ended it.</p>
       <div class="actions"><button type="button" class="primary" onClick=${() => onEnd(call)}>End the call</button><button type="button" onClick=${onClose}>Cancel</button></div>
     <//>
   `;
-}
-
-/** @param {unknown} text */
-function nameOf(text) {
-  return harmless(cut(String(text ?? ''), LONGEST_NAME));
 }
 
 /** @param {{call: import('../call_list.js').EndedCall, calls: import('../call_list.js').EndedCall[], onClose: () => void}} props */
@@ -198,11 +157,7 @@ function EndedCall({ call, calls, onClose }) {
   };
   return html`
     <${Dialog} title="Call" onClose=${onClose} wide>
-      <dl class="facts">
-        ${Object.entries(facts)
-          .filter(([, value]) => value !== null && value !== '')
-          .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(cut(String(value), LONGEST_FACT))}</dd></div>`)}
-      </dl>
+      <${FactList} facts=${Object.entries(facts).map(([name, value]) => [name, harmless(cut(value, LONGEST_FACT))])} />
       <${Waterfall} place=${tree} none="" />
       <div class="whole-call" role="group" aria-label="Steps"><${Entries} place=${tree} whole=${false} /></div>
       ${Number(call.toolsLeftOut) > 0 && html`<p class="hint">${call.toolsLeftOut} further tool calls are not listed.</p>`}

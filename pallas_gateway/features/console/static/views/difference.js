@@ -1,6 +1,6 @@
 /** The difference between two definitions: the lines of the instruction, and a table of the other keys. */
 
-import { html, useMemo, useSignal } from '../html.js';
+import { Table, html, useMemo, useSignal } from '../html.js';
 import { LABELS, changedKeys, normalOf } from '../definition.js';
 import { lineDiff, rowsOf } from '../line_diff.js';
 import { cut, harmless, shown } from '../text.js';
@@ -18,12 +18,9 @@ export function Difference({ before, after, names }) {
   if (keys.length === 0) return html`<p class="hint">Nothing differs.</p>`;
   return html`
     ${others.length > 0 &&
-    html`<div class="scroll" tabindex="0" role="group" aria-label="Changed fields">
-      <table class="difference">
-        <thead><tr><th scope="col">Field</th><th scope="col">${names[0]}</th><th scope="col">${names[1]}</th></tr></thead>
-        <tbody>${others.map((key) => html`<tr key=${key}><th scope="row">${LABELS[key]}</th><td>${valueText(before[key], key)}</td><td>${valueText(after[key], key)}</td></tr>`)}</tbody>
-      </table>
-    </div>`}
+    html`<${Table} label="Changed fields" kind="difference" columns=${['Field', ...names]}>
+      ${others.map((key) => html`<tr key=${key}><th scope="row">${LABELS[key]}</th><td>${valueText(before[key], key)}</td><td>${valueText(after[key], key)}</td></tr>`)}
+    <//>`}
     ${keys.includes('instruction') && html`<${Lines} before=${String(before.instruction ?? '')} after=${String(after.instruction ?? '')} />`}
   `;
 }

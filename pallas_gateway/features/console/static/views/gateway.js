@@ -1,6 +1,6 @@
 /** The gateway itself: whether it takes calls, its last reload, and what it is doing. */
 
-import { html, signal, useEffect } from '../html.js';
+import { Card, FactList, html, signal, useEffect } from '../html.js';
 import { getJson, getText } from '../mcp.js';
 import { agents, checkedAt, isLost, token } from '../state.js';
 import { harmless } from '../text.js';
@@ -55,10 +55,9 @@ export function Gateway() {
       </section>
       <${Figures} />
       ${(agents.value ?? []).length > 0 && html`<${Graph} />`}
-      <section class="card" aria-labelledby="gateway-documents">
-        <h2 id="gateway-documents">Documentation</h2>
+      <${Card} id="gateway-documents" title="Documentation">
         <ul class="links">${DOCUMENTS.map(([page, title]) => html`<li><a href=${`../docs/${page}`}>${title}</a></li>`)}</ul>
-      </section>
+      <//>
     </div>
   `;
 }
@@ -104,12 +103,11 @@ function Figures() {
     ['Workers replaced', workers > 1 ? sumOf(found, 'pallas_worker_restarts_total') : null],
     ['Configuration loaded', at && new Date(at * 1000).toLocaleString()],
     ['Reloads', `${sumOf(found, 'pallas_config_reloads_total') ?? 0}`],
-  ].filter(([, value]) => value !== null && value !== undefined);
+  ];
   return html`
-    <section class="card" aria-labelledby="gateway-figures">
-      <h2 id="gateway-figures">Figures</h2>
-      <dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
-    </section>
+    <${Card} id="gateway-figures" title="Figures">
+      <${FactList} facts=${facts} />
+    <//>
   `;
 }
 
@@ -117,16 +115,8 @@ const IN_THE_LOG = 'The gateway’s log and `pallas-gateway check` name the prob
 
 async function load() {
   const used = token.value;
-  try {
-    ready.value = await getJson('../readyz', { token: used, accepted: [503] });
-  } catch {
-    ready.value = null;
-  }
-  try {
-    loading.value = await getJson('../api/gateway', { token: used });
-  } catch {
-    loading.value = null;
-  }
+  ready.value = await getJson('../readyz', { token: used, accepted: [503] }).catch(() => null);
+  loading.value = await getJson('../api/gateway', { token: used }).catch(() => null);
   try {
     samples.value = samplesOf(await getText('../metrics', { token: used }));
   } catch (error) {
@@ -137,7 +127,6 @@ async function load() {
 
 /**
  * All samples of a text; other lines are left out.
- *
  * @param {string} text
  * @returns {Sample[]}
  */
@@ -153,7 +142,6 @@ function samplesOf(text) {
 
 /**
  * The sum of all samples of a name; null without any.
- *
  * @param {Sample[]} samples
  * @param {string} name
  * @param {Record<string, string>} [labels] that the samples must have

@@ -1,7 +1,7 @@
 /** Agents and their downstreams as a graph: callers at the left, what they call at the right. */
 
 import { endedCalls } from '../call_list.js';
-import { html, signal, useEffect, useId } from '../html.js';
+import { Card, html, signal, useEffect, useId } from '../html.js';
 import { hueOf, slug } from '../marks.js';
 import { address } from '../route.js';
 import { agents, checkedAt, downstreamsOf, statusOf, token } from '../state.js';
@@ -52,8 +52,7 @@ export function Graph() {
   const isTaken = (/** @type {number} */ column, /** @type {number} */ row) => nodes.some((node) => node.column === column && node.row === row);
   const calls = edges.map(([from, to, use]) => `${byId.get(from)?.title} calls ${byId.get(to)?.title} (${USES[use]})`).join('. ');
   return html`
-    <section class="card" aria-labelledby=${heading}>
-      <h2 id=${heading}>Agents and servers</h2>
+    <${Card} id=${heading} title="Agents and servers">
       <p class="unseen">${calls}.</p>
       <p class="legend" role="group" aria-label="Legend">${Object.entries(USES).map(([use, words]) => html`<span><svg class="graph" width="36" height="8" aria-hidden="true"><path class=${use} d="M0 4H36" /></svg> ${words}</span>`)}</p>
       <div class="scroll" tabindex="0" role="group" aria-label="Graph">
@@ -62,7 +61,7 @@ export function Graph() {
           ${nodes.map((node) => html`<${Box} key=${node.id} node=${node} />`)}
         </svg>
       </div>
-    </section>
+    <//>
   `;
 }
 
@@ -98,7 +97,6 @@ function links() {
 
 /**
  * A column for each length of the longest way to a node, a row for each node in it.
- *
  * @param {ReturnType<typeof links>} found
  * @returns {{nodes: Node[], edges: [string, string, keyof typeof USES][]}}
  */

@@ -2,7 +2,7 @@
 
 import { Dialog } from '../dialog.js';
 import { answersOf } from '../asked.js';
-import { html, useMemo, useSignal } from '../html.js';
+import { FactList, html, useMemo, useSignal } from '../html.js';
 import { download } from '../download.js';
 import { snippets } from '../snippets.js';
 import { duration, harmless, safeLink, shown } from '../text.js';
@@ -20,6 +20,7 @@ const TIMELESS = 'The times of its steps are not known to this page.';
 export function CallInspector({ call, agent, args, onClose }) {
   const { turn } = call;
   const facts = call.outcome.value?.facts ?? {};
+  const known = { Began: new Date(turn.began).toLocaleString(), 'Call id': facts.call_id, Conversation: facts.conversation_id, 'Stop reason': stopOf(facts.stop_reason), Duration: duration(facts.duration_seconds), ...tokens(facts.usage) };
   const answers = answersOf(turn);
   const whole = () => ({
     agent: { name: agent.name, url: agent.publicUrl, version: agent.version },
@@ -33,11 +34,7 @@ export function CallInspector({ call, agent, args, onClose }) {
   });
   return html`
     <${Dialog} title="Call" onClose=${onClose} wide>
-      <dl class="facts">
-        ${Object.entries({ Began: new Date(turn.began).toLocaleString(), 'Call id': facts.call_id, Conversation: facts.conversation_id, 'Stop reason': stopOf(facts.stop_reason), Duration: duration(facts.duration_seconds), ...tokens(facts.usage) })
-          .filter(([, value]) => value !== undefined && value !== null && value !== '')
-          .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(value)}</dd></div>`)}
-      </dl>
+      <${FactList} facts=${Object.entries(known).map(([name, value]) => [name, harmless(value)])} />
       <${TraceLink} url=${call.outcome.value?.traceUrl} />
       ${turn.isTimeless ? html`<p class="hint">${TIMELESS}</p>` : html`<${Waterfall} place=${call.tree.root} none=${hadTurns(call) ? NOT_KEPT : 'The call had no LLM turn.'} />`}
       ${answers.map((text) => html`<p class="answered">${harmless(text)}</p>`)}

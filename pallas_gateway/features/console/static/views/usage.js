@@ -1,15 +1,14 @@
 /** What the caller has used of its limits, and who uses which agent. */
 
-import { html, useEffect, useId, useSignal } from '../html.js';
+import { Card, Table, html, useEffect, useId, useSignal } from '../html.js';
 import { poll } from '../polling.js';
 import { caller, isLost, token } from '../state.js';
-import { cut, harmless } from '../text.js';
+import { shortName } from '../text.js';
 import { added, byTokens, costText, failed, hasWholeDay, readUsage, tokensIn } from '../usage.js';
 import { Week } from './week.js';
 
 const EVERY_MS = 10_000;
 const MOST_ROWS = 200;
-const LONGEST_NAME = 80;
 const DAY_MS = 24 * 3600 * 1000;
 const NEAR = 0.9;
 /** @type {Record<string, string>} */
@@ -71,7 +70,7 @@ function Period({ chosen, known }) {
   const names = Object.keys(periods(known));
   return html`
     <label class="hint" for=${id}>Period</label>
-    <select id=${id} value=${chosen.value || names[0]} onChange=${(/** @type {any} */ event) => (chosen.value = event.target.value)}>
+    <select id=${id} value=${names.includes(chosen.value) ? chosen.value : names[0]} onChange=${(/** @type {any} */ event) => (chosen.value = event.target.value)}>
       ${names.map((name) => html`<option value=${name}>${name}</option>`)}
     </select>
   `;
@@ -86,61 +85,45 @@ function Tables({ known, chosen }) {
   const rowsOf = offered[chosen] ?? Object.values(offered)[0];
   return html`
     ${limits.length > 0 &&
-    html`<section class="card" aria-labelledby="usage-limits">
-      <h2 id="usage-limits">Limits</h2>
+    html`<${Card} id="usage-limits" title="Limits">
       <${Limits} limits=${limits} />
-    </section>`}
+    <//>`}
     ${days &&
-    html`<section class="card" aria-labelledby="usage-week">
-      <h2 id="usage-week">Last 7 days${days.all ? ' of all callers' : ''}</h2>
+    html`<${Card} id="usage-week" title=${`Last 7 days${days.all ? ' of all callers' : ''}`}>
       <${Week} rows=${days.all ?? days.own} today=${known.day} since=${days.since} heading="usage-week" />
       ${!days.complete && html`<p class="hint">There are too many rows to show all: the earliest days are not whole.</p>`}
-    </section>`}
-    <section class="card" aria-labelledby="usage-own">
-      <h2 id="usage-own">Usage of ${nameOf(known.caller)}</h2>
+    <//>`}
+    <${Card} id="usage-own" title=${`Usage of ${shortName(known.caller)}`}>
       ${!own.complete && html`<p class="notice degraded">There are too many callers to count each. Usage of this caller may be among the others.</p>`}
       <${Rows} rows=${rowsOf('own') ?? []} caption="Own usage" heading="usage-own" />
-    </section>
+    <//>
     ${all &&
-    html`<section class="card" aria-labelledby="usage-all">
-      <h2 id="usage-all">All callers</h2>
+    html`<${Card} id="usage-all" title="All callers">
       <${Rows} rows=${rowsOf('all') ?? []} caption="Usage of all callers" heading="usage-all" />
-    </section>`}
+    <//>`}
   `;
 }
 
 /** @param {{limits: Limit[]}} props */
 function Limits({ limits }) {
-  return html`
-    <div class="scroll" tabindex="0" role="group" aria-labelledby="usage-limits">
-      <table class="calls">
-        <caption class="unseen">Limits</caption>
-        <thead>
-          <tr><th scope="col">Rule</th><th scope="col">Used</th><th scope="col">Reset</th><th scope="col">Agents</th></tr>
-        </thead>
-        <tbody>
-          ${limits.map(
-            (limit) => html`
-              <tr>
-                <th scope="row">${nameOf(limit.rule)}${!limit.enforced && html` <span class="badge">counts only</span>`}</th>
-                <td><${Share} limit=${limit} /></td>
-                <td>${resetText(limit)}</td>
-                <td>${nameOf(limit.agents.join(', '))}</td>
-              </tr>
-            `,
-          )}
-        </tbody>
-      </table>
-    </div>
-  `;
+  return html`<${Table} by="usage-limits" columns=${['Rule', 'Used', 'Reset', 'Agents']}>
+    ${limits.map((limit) => html`
+      <tr>
+        <th scope="row">${shortName(limit.rule)}${!limit.enforced && html` <span class="badge">counts only</span>`}</th>
+        <td><${Share} limit=${limit} /></td>
+        <td>${resetText(limit)}</td>
+        <td>${shortName(limit.agents.join(', '))}</td>
+      </tr>
+    `)}
+  <//>`;
 }
 
 /** @param {{limit: Limit}} props */
 function Share({ limit: { rule, kind, limit, used } }) {
-  const what = `${limit.toLocaleString()} ${KINDS[kind] ?? nameOf(kind)}`;
+  const what = `${limit.toLocaleString()} ${KINDS[kind] ?? shortName(kind)}`;
   if (used === null) return html`at most ${what}`;
   return html`
-    <meter min="0" max=${limit} high=${NEAR * limit} optimum="0" value=${Math.min(used, limit)} aria-label=${`Used of ${nameOf(rule)}`}></meter>
+    <meter min="0" max=${limit} high=${NEAR * limit} optimum="0" value=${Math.min(used, limit)} aria-label=${`Used of ${shortName(rule)}`}></meter>
     ${' '}${used.toLocaleString()} of ${what}
   `;
 }
@@ -152,32 +135,18 @@ function Rows({ rows, caption, heading }) {
   const hasCosts = rows.some(({ cost }) => cost !== null);
   const hasFailures = rows.some(({ failures }) => failures);
   const estimated = rows.reduce((sum, row) => sum + row.estimatedTokens, 0);
+  const columns = [...(hasCallers ? ['Caller'] : []), 'Agent', 'Calls', 'Nested calls', 'Refused', ...(hasFailures ? ['Failed'] : []), 'Tokens in', 'Tokens out', ...(hasCosts ? ['Cost'] : [])];
   return html`
-    <div class="scroll" tabindex="0" role="group" aria-labelledby=${heading}>
-      <table class="calls">
-        <caption class="unseen">${caption}</caption>
-        <thead>
-          <tr>
-            ${hasCallers && html`<th scope="col">Caller</th>`}
-            <th scope="col">Agent</th><th scope="col">Calls</th><th scope="col">Nested calls</th><th scope="col">Refused</th>
-            ${hasFailures && html`<th scope="col">Failed</th>`}
-            <th scope="col">Tokens in</th><th scope="col">Tokens out</th>${hasCosts && html`<th scope="col">Cost</th>`}
-          </tr>
-        </thead>
-        <tbody>
-          ${byTokens(rows).slice(0, MOST_ROWS).map(
-            (row) => html`
-              <tr>
-                ${hasCallers && html`<th scope="row">${nameOf(row.caller)}</th>`}
-                ${hasCallers ? html`<td>${nameOf(row.agent)}</td>` : html`<th scope="row">${nameOf(row.agent)}</th>`}
-                ${[row.calls, row.nestedCalls, row.refused, ...(hasFailures ? [failed(row)] : []), tokensIn(row.tokens), row.tokens.output].map((count) => html`<td class="number">${count.toLocaleString()}</td>`)}
-                ${hasCosts && html`<td class="number">${costText(row.cost)}</td>`}
-              </tr>
-            `,
-          )}
-        </tbody>
-      </table>
-    </div>
+    <${Table} by=${heading} label=${caption} columns=${columns}>
+      ${byTokens(rows).slice(0, MOST_ROWS).map((row) => html`
+        <tr>
+          ${hasCallers && html`<th scope="row">${shortName(row.caller)}</th>`}
+          ${hasCallers ? html`<td>${shortName(row.agent)}</td>` : html`<th scope="row">${shortName(row.agent)}</th>`}
+          ${[row.calls, row.nestedCalls, row.refused, ...(hasFailures ? [failed(row)] : []), tokensIn(row.tokens), row.tokens.output].map((count) => html`<td class="number">${count.toLocaleString()}</td>`)}
+          ${hasCosts && html`<td class="number">${costText(row.cost)}</td>`}
+        </tr>
+      `)}
+    <//>
     ${rows.length > MOST_ROWS && html`<p class="hint">${(rows.length - MOST_ROWS).toLocaleString()} rows with fewer tokens are not shown.</p>`}
     ${estimated > 0 && html`<p class="hint">${estimated.toLocaleString()} of the tokens are estimated, because a provider sent no usage.</p>`}
   `;
@@ -191,9 +160,4 @@ function resetText({ kind, resetSeconds }) {
   if (resetSeconds === null || resetSeconds === undefined) return kind === 'calls_at_once' ? 'with each end of a call' : '';
   const at = new Date(Date.now() + resetSeconds * 1000);
   return resetSeconds * 1000 < DAY_MS ? at.toLocaleTimeString() : at.toLocaleString();
-}
-
-/** @param {unknown} text */
-function nameOf(text) {
-  return harmless(cut(String(text ?? ''), LONGEST_NAME));
 }

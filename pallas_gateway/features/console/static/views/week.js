@@ -1,6 +1,6 @@
 /** The last week at a glance: a bar for the calls of each day, with those that failed, and the same as a table. */
 
-import { html, useEffect, useId, useSignal } from '../html.js';
+import { Card, html, useEffect, useId, useSignal } from '../html.js';
 import { token } from '../state.js';
 import { cut, harmless } from '../text.js';
 import { added, callsOf, costText, failed, readUsage, tokensIn, weekOf } from '../usage.js';
@@ -12,9 +12,7 @@ const LINE = 14;
 
 /** @typedef {import('../usage.js').Row} Row */
 
-/**
- * @param {{rows: Row[], today: string, since: string, heading: string}} props `heading`: the id of what they are of
- */
+/** @param {{rows: Row[], today: string, since: string, heading: string}} props `heading`: the id of what they are of */
 export function Week({ rows, today, since, heading }) {
   const days = weekOf(rows, today, since);
   const most = Math.max(1, ...days.map(({ sum }) => (sum ? callsOf(sum) : 0)));
@@ -29,7 +27,7 @@ export function Week({ rows, today, since, heading }) {
           <rect x=${x} y=${LINE + HEIGHT - all} width=${BAR} height=${all} />
           <rect class="failed" x=${x} y=${LINE + HEIGHT - bad} width=${BAR} height=${bad} />
           <text x=${x + BAR / 2} y=${LINE + HEIGHT - all - 3}>${sum ? callsOf(sum).toLocaleString() : ''}</text>
-          <text x=${x + BAR / 2} y=${HEIGHT + 2 * LINE - 2}>${nameOf(day)}</text>
+          <text x=${x + BAR / 2} y=${HEIGHT + 2 * LINE - 2}>${new Date(day).toLocaleDateString(undefined, { weekday: 'short', timeZone: 'UTC' })}</text>
         `;
       })}
     </svg>
@@ -56,8 +54,9 @@ export function Week({ rows, today, since, heading }) {
   `;
 }
 
+/** The last week of an agent of this gateway, for its owner and for who may see all calls; nothing for others. */
 /** @param {{agent: import('../state.js').Agent}} props */
-function AgentWeek({ agent }) {
+export function AgentWeek({ agent }) {
   const known = useSignal(/** @type {import('../usage.js').Usage | null} */ (null));
   const id = useId();
   useEffect(() => {
@@ -70,25 +69,8 @@ function AgentWeek({ agent }) {
   const rows = (days?.all ?? days?.owned ?? []).filter((row) => row.agent === agent.name);
   if (!days || !known.value || rows.length === 0) return null;
   return html`
-    <section class="card" aria-labelledby=${id}>
-      <h2 id=${id}>Last 7 days</h2>
+    <${Card} id=${id} title="Last 7 days">
       <${Week} rows=${rows} today=${known.value.day} since=${days.since} heading=${id} />
-    </section>
+    <//>
   `;
-}
-
-/**
- * Return the last week of an agent, for its owner and for who may see all calls; nothing for others.
- * @param {import('../state.js').Agent} agent of this gateway
- */
-export function week(agent) {
-  return html`<${AgentWeek} agent=${agent} />`;
-}
-
-/**
- * Return the weekday of a date.
- * @param {string} day
- */
-function nameOf(day) {
-  return new Date(day).toLocaleDateString(undefined, { weekday: 'short', timeZone: 'UTC' });
 }
