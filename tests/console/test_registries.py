@@ -15,7 +15,7 @@ from tests.support.listener import reserved_port
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
     from tests.console.pages import Pages
 
@@ -28,6 +28,11 @@ async def add(page: Page, url: str, token: str = "") -> None:
     await page.get_by_label("URL of the gateway").fill(url)
     await page.get_by_label("Its token").fill(token)
     await page.get_by_role("button", name="Add registry").click()
+
+
+async def editable(route: Route) -> None:
+    answer = await route.fetch()
+    await route.fulfill(response=answer, json={**await answer.json(), "may_edit": True})
 
 
 @pytest.mark.journey
@@ -51,6 +56,13 @@ async def test_agents_of_an_allowed_registry_are_shown_with_its_name(tmp_path: P
                 await expect(page.get_by_role("link", name="Echo", exact=True)).to_be_visible()
                 assert await findings(page) == []
                 assert "secret" not in await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+                await page.route(f"{other.base_url}/api/agents/echo", editable)
+                await card.get_by_role("link", name="Details of Far").click()
+                await expect(page.get_by_text("the grant view:instructions")).to_be_visible()
+                await expect(page.get_by_role("link", name="Edit")).to_have_count(0)
+                await expect(page.get_by_role("heading", name="Ratings")).to_have_count(0)
+                await page.go_back()
+                await page.get_by_text("Other registries").click()
                 await page.get_by_role("button", name=f"Remove {other.base_url}").click()
                 await expect(page.get_by_role("link", name="Far", exact=True)).to_have_count(0)
                 await page.close()

@@ -2,7 +2,7 @@
 
 import { request } from './gateway_api.js';
 import { jsonOf } from './mcp.js';
-import { agentById, refreshAgain } from './state.js';
+import { agentById, refreshAgain, token } from './state.js';
 
 const ATTEMPTS = 20;
 const PAUSE_MS = 300;
@@ -17,42 +17,35 @@ const PAUSE_MS = 300;
 /**
  * Return an agent with its definition, and the `ETag` that a change needs.
  * @param {string} name
- * @param {string} token
  * @returns {Promise<Stored>}
  */
-export async function readAgent(name, token) {
-  return storedIn(await request(pathOf(name), { token }));
+export async function readAgent(name) {
+  return storedIn(await ask(pathOf(name)));
 }
 
 /**
  * Return an agent, with its definition as it was written.
  * @param {string} name
- * @param {string} token
  * @returns {Promise<Written>}
  */
-export async function readWritten(name, token) {
-  const stored = await readAgent(name, token);
+export async function readWritten(name) {
+  const stored = await readAgent(name);
   const { source, version } = stored.document;
-  return { ...stored, written: source === 'database' ? await readVersion(name, version, token) : stored.document };
+  return { ...stored, written: source === 'database' ? await readVersion(name, version) : stored.document };
 }
 
-/**
- * Return what definitions may use.
- * @param {string} token
- * @returns {Promise<MayUse>}
- */
-export async function readMayUse(token) {
-  return jsonOf(await request('agents_may_use', { token }));
+/** @returns {Promise<MayUse>} */
+export async function readMayUse() {
+  return jsonOf(await ask('agents_may_use'));
 }
 
 /**
  * Make an agent; with `isCheck` the gateway only checks it.
  * @param {Record<string, any>} definition with its `name`
- * @param {string} token
  * @param {boolean} isCheck
  */
-export async function createAgent(definition, token, isCheck) {
-  return storedIn(await request(`agents?${howOf(isCheck)}`, { method: 'POST', token, body: definition }));
+export async function createAgent(definition, isCheck) {
+  return storedIn(await ask(`agents?${howOf(isCheck)}`, { method: 'POST', body: definition }));
 }
 
 /**
@@ -60,73 +53,63 @@ export async function createAgent(definition, token, isCheck) {
  * @param {string} name
  * @param {Record<string, any>} definition
  * @param {string} etag
- * @param {string} token
  * @param {boolean} isCheck
  * @param {string} [why] the reason, for the list of versions
  */
-export async function replaceAgent(name, definition, etag, token, isCheck, why = '') {
-  return storedIn(await request(`${pathOf(name)}?${howOf(isCheck)}${reasonOf(why)}`, { method: 'PUT', token, body: definition, match: etag }));
+export async function replaceAgent(name, definition, etag, isCheck, why = '') {
+  return storedIn(await ask(`${pathOf(name)}?${howOf(isCheck)}${reasonOf(why)}`, { method: 'PUT', body: definition, match: etag }));
 }
 
 /**
- * Hand an agent over to another owner.
  * @param {string} name
  * @param {string} owner its id
  * @param {string} etag
- * @param {string} token
  */
-export async function giveAgent(name, owner, etag, token) {
-  return storedIn(await request(`${pathOf(name)}?${howOf(false)}`, { method: 'PATCH', token, body: { owner }, match: etag }));
+export async function giveAgent(name, owner, etag) {
+  return storedIn(await ask(`${pathOf(name)}?${howOf(false)}`, { method: 'PATCH', body: { owner }, match: etag }));
 }
 
 /**
  * @param {string} name
  * @param {string} etag
- * @param {string} token
  * @param {boolean} withThreads delete its threads as well
  */
-export async function deleteAgent(name, etag, token, withThreads) {
-  await request(`${pathOf(name)}?${howOf(false)}${withThreads ? '&threads=delete' : ''}`, { method: 'DELETE', token, match: etag });
+export async function deleteAgent(name, etag, withThreads) {
+  await ask(`${pathOf(name)}?${howOf(false)}${withThreads ? '&threads=delete' : ''}`, { method: 'DELETE', match: etag });
 }
 
 /**
- * Return the callers to which an agent may be handed over.
  * @param {string} name
- * @param {string} token
  * @returns {Promise<{id: string, name: string, kind: string}[]>}
  */
-export async function readPossibleOwners(name, token) {
-  return (await jsonOf(await request(`${pathOf(name)}/possible-owners`, { token }))).callers;
+export async function readPossibleOwners(name) {
+  return (await jsonOf(await ask(`${pathOf(name)}/possible-owners`))).callers;
 }
 
 /**
- * Return how callers have rated an agent.
  * @param {string} name
- * @param {string} token
  * @returns {Promise<{good: number, bad: number, notes: {rating: string, note: string, ratedAt: string, question: string, answer: string}[]}>}
  */
-export async function readRatings(name, token) {
-  return jsonOf(await request(`${pathOf(name)}/ratings`, { token }));
+export async function readRatings(name) {
+  return jsonOf(await ask(`${pathOf(name)}/ratings`));
 }
 
 /**
  * Return the versions of an agent, the latest first.
  * @param {string} name
- * @param {string} token
  * @returns {Promise<Version[]>}
  */
-export async function readVersions(name, token) {
-  const { versions } = await jsonOf(await request(`${pathOf(name)}/versions`, { token }));
+export async function readVersions(name) {
+  const { versions } = await jsonOf(await ask(`${pathOf(name)}/versions`));
   return versions.toSorted((/** @type {Version} */ a, /** @type {Version} */ b) => b.version - a.version);
 }
 
 /**
  * @param {string} name
  * @param {number} version
- * @param {string} token
  */
-export async function readVersion(name, version, token) {
-  return jsonOf(await request(`${pathOf(name)}/versions/${version}`, { token }));
+export async function readVersion(name, version) {
+  return jsonOf(await ask(`${pathOf(name)}/versions/${version}`));
 }
 
 /**
@@ -134,11 +117,10 @@ export async function readVersion(name, version, token) {
  * @param {string} name
  * @param {number} version
  * @param {string} etag
- * @param {string} token
  * @param {string} why the reason, for the list of versions
  */
-export async function restoreVersion(name, version, etag, token, why) {
-  return storedIn(await request(`${pathOf(name)}/versions/${version}/restore?${howOf(false)}${reasonOf(why)}`, { method: 'POST', token, body: {}, match: etag }));
+export async function restoreVersion(name, version, etag, why) {
+  return storedIn(await ask(`${pathOf(name)}/versions/${version}/restore?${howOf(false)}${reasonOf(why)}`, { method: 'POST', body: {}, match: etag }));
 }
 
 /**
@@ -152,6 +134,14 @@ export async function untilListed(name, isListed) {
     if ((agentById(name) !== null) === isListed) return;
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
+}
+
+/**
+ * @param {string} path
+ * @param {{method?: string, body?: any, match?: string}} [options]
+ */
+function ask(path, options = {}) {
+  return request(path, { ...options, token: token.value });
 }
 
 /** @param {boolean} isCheck */

@@ -1,6 +1,6 @@
 /** The form that makes an agent, or changes one of the gateway's database. */
 
-import { html, signal, useComputed, useEffect, useRef, useSignal } from '../html.js';
+import { Card, html, signal, useComputed, useEffect, useRef, useSignal } from '../html.js';
 import { NUMBERS, LABELS, changedKeys, definitionIn, definitionOf, parameterFields, problemsByField, rebased, valuesOf, withKeys } from '../definition.js';
 import { createAgent, readMayUse, readVersions, readWritten, replaceAgent, untilListed } from '../definitions.js';
 import { McpError } from '../mcp.js';
@@ -79,9 +79,9 @@ export function AgentForm({ name = '', copyOf = '' }) {
  * @returns {Promise<Draft>}
  */
 async function newDraft(name, copyOf) {
-  const [asking, used] = [caller.value, token.value];
-  const [mayUse, stored] = await Promise.all([readMayUse(used), name || copyOf ? readWritten(name || copyOf, used) : { document: {}, written: {}, etag: '' }]);
-  if (!name && !mayUse.mayCreate) throw new McpError(used ? 'This token may not create agents.' : `Callers without a token may not create agents. ${howToBeKnown()}`);
+  const asking = caller.value;
+  const [mayUse, stored] = await Promise.all([readMayUse(), name || copyOf ? readWritten(name || copyOf) : { document: {}, written: {}, etag: '' }]);
+  if (!name && !mayUse.mayCreate) throw new McpError(token.value ? 'This token may not create agents.' : `Callers without a token may not create agents. ${howToBeKnown()}`);
   const base = definitionIn(stored.written);
   const fields = parameterFields(PARAMETERS, base);
   const values = signal(valuesOf(name, base, mayUse, fields));
@@ -141,7 +141,7 @@ function Form({ draft, name, onDone, onCancel }) {
     if (!definition) return;
     busy.value = isCheck ? 'check' : 'save';
     try {
-      await (name ? replaceAgent(name, definition, draft.etag, token.value, isCheck, why.value) : createAgent({ name: own, ...definition }, token.value, isCheck));
+      await (name ? replaceAgent(name, definition, draft.etag, isCheck, why.value) : createAgent({ name: own, ...definition }, isCheck));
       if (isCheck) said.value = { text: NOTHING_WRONG, isError: false };
       else await saved(own);
     } catch (error) {
@@ -165,7 +165,7 @@ function Form({ draft, name, onDone, onCancel }) {
   };
   const takeTheirs = async (/** @type {Definition} */ mine) => {
     try {
-      const [stored, versions] = await Promise.all([readWritten(name, token.value), readVersions(name, token.value)]);
+      const [stored, versions] = await Promise.all([readWritten(name), readVersions(name)]);
       const [before, theirs] = [draft.base, definitionIn(stored.written)];
       const fields = parameterFields(PARAMETERS, theirs);
       const { values, clashes } = rebased(form.values.value, { base: before, mine, theirs, mayUse: form.mayUse, fields });
@@ -187,11 +187,10 @@ function Form({ draft, name, onDone, onCancel }) {
       ${conflict.value && html`<${Meanwhile} conflict=${conflict.value} onTake=${(/** @type {string} */ key) => take(key, /** @type {Conflict} */ (conflict.value))} />`}
       ${wrong.value && html`<${Wrong} general=${wrong.value} />`}
       <${About} form=${form} name=${name} />
-      <section class="card" aria-labelledby="form-tools">
-        <h2 id="form-tools">Tools</h2>
+      <${Card} id="form-tools" title="Tools">
         <${Servers} form=${form} />
         <${SubAgents} form=${form} />
-      </section>
+      <//>
       <section class="card" aria-label="Examples"><${Examples} form=${form} /></section>
       <${Advanced} form=${form} fields=${draft.fields} />
       <div class="form-actions actions">
@@ -211,8 +210,7 @@ function Form({ draft, name, onDone, onCancel }) {
 function About({ form, name }) {
   const isPreviewed = useSignal(false);
   return html`
-    <section class="card" aria-labelledby="form-about">
-      <h2 id="form-about">About</h2>
+    <${Card} id="form-about" title="About">
       ${name
         ? html`<p class="hint">Its name <code>${name}</code> is part of its address, and stays.</p>`
         : html`<${TextField} form=${form} field="name" isRequired hint="Letters, digits and - _ . at most 64. It is part of the agent’s address." />`}
@@ -222,7 +220,7 @@ function About({ form, name }) {
       <div class="actions"><button type="button" class="quiet" aria-pressed=${isPreviewed.value ? 'true' : 'false'} onClick=${() => (isPreviewed.value = !isPreviewed.value)}>Preview</button></div>
       ${isPreviewed.value && html`<${Preview} form=${form} />`}
       <${ModelField} form=${form} />
-    </section>
+    <//>
   `;
 }
 

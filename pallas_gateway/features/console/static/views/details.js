@@ -2,18 +2,18 @@
 
 import { deleteAgent, readAgent, readRatings, untilListed } from '../definitions.js';
 import { Dialog } from '../dialog.js';
-import { html, useEffect, useSignal } from '../html.js';
+import { Card, FactList, html, useEffect, useSignal } from '../html.js';
 import { Mark } from '../marks.js';
 import { McpError, getJson, isUnreachable, request } from '../mcp.js';
 import { address } from '../route.js';
-import { caller, checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, token, tokenFor } from '../state.js';
+import { caller, checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
 import { cut, harmless, shown } from '../text.js';
 import { Badge, DownstreamTable, Facts } from './agents.js';
 import { Copy } from './copy.js';
 import { HandOver } from './hand_over.js';
 import { RunTool } from './run_tool.js';
 import { Plain } from './text.js';
-import { week } from './week.js';
+import { AgentWeek } from './week.js';
 
 const SOON_MS = 1000;
 const AGAIN_MS = 5000; // once a reason is known, or the version has not run for a while
@@ -33,12 +33,13 @@ export function Details({ agent }) {
   const known = health.value.get(agent.id)?.answer;
   const rows = downstreamsOf(agent.id);
   const reason = reasonOf(agent.id);
+  const rights = agent.registry ? null : inside.value; // an agent of another gateway is changed there
   return html`
     <div class="heading">
       <${Mark} agent=${agent} large />
       <h1>${agent.title} <${Badge} id=${agent.id} /></h1>
       <a class="button primary" href=${address('agents', agent.id)}>Chat</a>
-      ${inside.value?.may_edit && html`<a class="button" href=${address('agents', agent.id, 'edit')}>Edit</a>`}
+      ${rights?.may_edit && html`<a class="button" href=${address('agents', agent.id, 'edit')}>Edit</a>`}
     </div>
     <div class="sections">
       <section class="card" aria-label="Agent">
@@ -50,33 +51,29 @@ export function Details({ agent }) {
           <${Copy} text=${agent.publicUrl} what="the MCP URL" small=${false} />
         </div>
       </section>
-      ${inside.value?.may_edit && !agent.registry && week(agent)}
-      ${inside.value?.may_edit && html`<${Ratings} agent=${agent} />`}
-      ${inside.value?.source && !agent.registry && html`<${DefinitionCard} agent=${agent} rights=${inside.value} />`}
-      <section class="card" aria-labelledby="details-instruction">
-        <h2 id="details-instruction">Instruction</h2>
+      ${rights?.may_edit && html`<${AgentWeek} agent=${agent} />`}
+      ${rights?.may_edit && html`<${Ratings} agent=${agent} />`}
+      ${rights?.source && html`<${DefinitionCard} agent=${agent} rights=${rights} />`}
+      <${Card} id="details-instruction" title="Instruction">
         <${Loaded} what=${inside} name="the instruction">
           ${(/** @type {any} */ found) => html`<${Instruction} found=${found} />`}
         <//>
-      </section>
-      <section class="card" aria-labelledby="details-downstreams">
-        <h2 id="details-downstreams">Servers and tools</h2>
+      <//>
+      <${Card} id="details-downstreams" title="Servers and tools">
         ${rows.length > 0 && html`<${DownstreamTable} rows=${rows} />`}
         ${inside.value && html`<${Servers} servers=${inside.value.servers} agent=${inside.value.may_run_tools ? agent : null} />`}
-      </section>
-      <section class="card" aria-labelledby="details-tools">
-        <h2 id="details-tools">Tools, as clients see them</h2>
+      <//>
+      <${Card} id="details-tools" title="Tools, as clients see them">
         <${Loaded} what=${tools} name="the tools">
           ${(/** @type {any} */ found) => html`<${Tools} tools=${found} agent=${inside.value?.may_run === false ? null : agent} />`}
         <//>
-      </section>
+      <//>
     </div>
   `;
 }
 
 /**
  * Request something of an agent now, once more a little later, and after each round of health.
- *
  * @param {import('../state.js').Agent} agent
  * @param {(token: string) => Promise<any>} load
  * @returns {{value: any, error: string}}
@@ -153,18 +150,17 @@ function Tool({ tool, agent, server }) {
 
 /** How callers have rated the agent, to its owner and editors. */
 /** @param {{agent: import('../state.js').Agent}} props */
-function Ratings({ agent: { id, name } }) {
-  const loaded = useLoaded(/** @type {any} */ ({ id, registry: '' }), (key) => readRatings(name, key));
+function Ratings({ agent }) {
+  const loaded = useLoaded(agent, () => readRatings(agent.name));
   return html`
-    <section class="card" aria-labelledby="details-ratings">
-      <h2 id="details-ratings">Ratings</h2>
+    <${Card} id="details-ratings" title="Ratings">
       <${Loaded} what=${loaded} name="the ratings">
         ${(/** @type {Awaited<ReturnType<typeof readRatings>>} */ { good, bad, notes }) => html`
           <p>${good + bad === 0 ? 'Nobody has rated an answer in a conversation on the gateway.' : `${good} good, ${bad} bad ${good + bad === 1 ? 'answer' : 'answers'}, as people rated them.`}</p>
           ${notes.map((/** @type {any} */ one) => html`<${Note} key=${one.ratedAt} note=${one} />`)}
         `}
       <//>
-    </section>
+    <//>
   `;
 }
 
@@ -192,8 +188,7 @@ function DefinitionCard({ agent, rights }) {
   const close = () => (asked.value = '');
   const { name } = agent;
   return html`
-    <section class="card" aria-labelledby="details-definition">
-      <h2 id="details-definition">Definition</h2>
+    <${Card} id="details-definition" title="Definition">
       ${!isStored && html`<p class="hint">It is defined in agents.yaml, and is changed there.</p>`}
       ${problem && html`<p class="notice error" role="alert">${harmless(problem)}</p>`}
       ${document && html`<${Running} document=${document} />`}
@@ -206,7 +201,7 @@ function DefinitionCard({ agent, rights }) {
       </div>
       ${asked.value === 'hand over' && html`<${HandOver} agent=${agent} owner=${String(document?.owner ?? '')} onClose=${close} />`}
       ${asked.value === 'delete' && html`<${Delete} agent=${agent} rights=${rights} onClose=${close} />`}
-    </section>
+    <//>
   `;
 }
 
@@ -225,7 +220,7 @@ function useDefinition(name, isStored) {
     let timer;
     const attempt = async (/** @type {number} */ count) => {
       try {
-        const { document } = await readAgent(name, token.value);
+        const { document } = await readAgent(name);
         if (isGone) return;
         read.value = { document, problem: '' };
         const isSoon = !document.reason && count < SOON_ATTEMPTS;
@@ -257,7 +252,7 @@ function Running({ document: { version, runningVersion, reason, updatedAt } }) {
 function DefinitionFacts({ document }) {
   const time = (/** @type {unknown} */ text) => (typeof text === 'string' ? new Date(text).toLocaleString() : '');
   const facts = [['Owner', document.owner], ['Version', document.version], ['Created', time(document.createdAt)], ['Changed', time(document.updatedAt)]];
-  return html`<dl class="facts">${facts.filter(([, value]) => value).map(([label, value]) => html`<div><dt>${label}</dt><dd>${harmless(value)}</dd></div>`)}</dl>`;
+  return html`<${FactList} facts=${facts.map(([label, value]) => [label, harmless(value)])} />`;
 }
 
 /** @param {{agent: import('../state.js').Agent, rights: Rights, onClose: () => void}} props */
@@ -269,8 +264,8 @@ function Delete({ agent: { name, title }, rights, onClose }) {
     isBusy.value = true;
     problem.value = '';
     try {
-      const { etag } = await readAgent(name, token.value); // of now: the question is about the agent, not about a version
-      await deleteAgent(name, etag, token.value, withThreads.value);
+      const { etag } = await readAgent(name); // of now: the question is about the agent, not about a version
+      await deleteAgent(name, etag, withThreads.value);
     } catch (error) {
       isBusy.value = false;
       const isGone = error instanceof McpError && error.status === 404;

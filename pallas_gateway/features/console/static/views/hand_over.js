@@ -4,15 +4,12 @@ import { giveAgent, readAgent, readPossibleOwners } from '../definitions.js';
 import { Dialog } from '../dialog.js';
 import { html, useEffect, useId, useRef, useSignal } from '../html.js';
 import { address } from '../route.js';
-import { KINDS, refreshAgain, token } from '../state.js';
-import { cut, harmless } from '../text.js';
+import { KINDS, refreshAgain } from '../state.js';
+import { harmless, shortName } from '../text.js';
 
 const EVERYBODY = { id: 'anonymous', name: 'all callers without a key', kind: '' };
-const LONGEST_NAME = 80;
 
-/**
- * @param {{agent: import('../state.js').Agent, owner: string, onClose: () => void}} props `owner`: the present one
- */
+/** @param {{agent: import('../state.js').Agent, owner: string, onClose: () => void}} props `owner`: the present one */
 export function HandOver({ agent: { name, title }, owner, onClose }) {
   const known = useSignal(/** @type {{id: string, name: string, kind: string}[]} */ ([]));
   const chosen = useSignal('');
@@ -23,7 +20,7 @@ export function HandOver({ agent: { name, title }, owner, onClose }) {
   const box = useRef(/** @type {HTMLInputElement | null} */ (null));
   const id = useId();
   useEffect(() => {
-    readPossibleOwners(name, token.value).then((found) => (known.value = found.filter((one) => one.name !== owner)), () => {}); // an id can be written
+    readPossibleOwners(name).then((found) => (known.value = found.filter((one) => one.name !== owner)), () => {}); // an id can be written
   }, []);
   const choices = [...known.value, EVERYBODY];
   const wanted = chosen.value || typed.value.trim();
@@ -38,8 +35,8 @@ export function HandOver({ agent: { name, title }, owner, onClose }) {
     if (!wanted) return show('Enter an id.');
     isBusy.value = true;
     try {
-      const { etag } = await readAgent(name, token.value); // of now: the question is about the agent, not about a version
-      await giveAgent(name, wanted, etag, token.value);
+      const { etag } = await readAgent(name); // of now: the question is about the agent, not about a version
+      await giveAgent(name, wanted, etag);
     } catch (error) {
       isBusy.value = false;
       return refused(/** @type {import('../mcp.js').McpError} */ (error));
@@ -54,7 +51,7 @@ export function HandOver({ agent: { name, title }, owner, onClose }) {
     else problem.value = error.message;
   };
   const leave = async () => {
-    const isSeen = await readAgent(name, token.value).then(() => true, () => false);
+    const isSeen = await readAgent(name).then(() => true, () => false);
     if (isSeen) onClose();
     else location.hash = address('agents');
     await refreshAgain();
@@ -66,7 +63,7 @@ export function HandOver({ agent: { name, title }, owner, onClose }) {
           <label for=${id}>New owner</label>
           <select id=${id} value=${chosen.value} onChange=${(/** @type {any} */ event) => ([chosen.value, wrong.value, problem.value] = [event.target.value, '', ''])}>
             <option value="">Somebody else, by an id</option>
-            ${choices.map((one) => html`<option key=${one.id} value=${one.id}>${harmless(cut(one.name, LONGEST_NAME))}${one.kind && ` (${KINDS[one.kind]})`}</option>`)}
+            ${choices.map((one) => html`<option key=${one.id} value=${one.id}>${shortName(one.name)}${one.kind && ` (${KINDS[one.kind]})`}</option>`)}
           </select>
           <p class="hint">Those who have opened this console.${wanted === EVERYBODY.id && ' Callers without a key own agents only where anonymous has the grant create:agents.'}</p>
         </div>
@@ -77,7 +74,7 @@ export function HandOver({ agent: { name, title }, owner, onClose }) {
             onInput=${(/** @type {any} */ event) => (typed.value = event.target.value)} />
           <p class="hint" id=${`${id}-about`}>They read it here under their own name; that of a key is key:NAME. ${wrong.value && html`<strong class="wrong">${wrong.value}</strong>`}</p>
         </div>`}
-        <p role="status">The owner changes from ${harmless(owner)} to ${harmless(cut(shown, LONGEST_NAME))}.</p>
+        <p role="status">The owner changes from ${harmless(owner)} to ${shortName(shown)}.</p>
         <ul>
           <li>The new owner can read the instruction, and change, hand over and delete the agent.</li>
           <li>${harmless(owner)} can no longer change, hand over or delete the agent, nor see or run it, unless a grant allows it.</li>

@@ -3,14 +3,13 @@
 import { Dialog } from '../dialog.js';
 import { definitionIn } from '../definition.js';
 import { readAgent, readVersion, readVersions, restoreVersion } from '../definitions.js';
-import { html, useEffect, useId, useSignal } from '../html.js';
+import { Card, Table, html, useEffect, useId, useSignal } from '../html.js';
 import { address } from '../route.js';
-import { caller, refreshAgain, token } from '../state.js';
-import { cut, harmless } from '../text.js';
+import { caller, refreshAgain } from '../state.js';
+import { cut, harmless, shortName } from '../text.js';
 import { Difference } from './difference.js';
 
 const VERSIONS_OF_A_PAGE = 100;
-const LONGEST_NAME = 80;
 const LONGEST_REASON = 500;
 
 /**
@@ -27,7 +26,7 @@ export function Versions({ agent: { name, title } }) {
   const said = useSignal({ text: '', isError: false });
   const read = async () => {
     try {
-      const [versions, { document, etag }] = await Promise.all([readVersions(name, token.value), readAgent(name, token.value)]);
+      const [versions, { document, etag }] = await Promise.all([readVersions(name), readAgent(name)]);
       known.value = { versions, etag, running: document.runningVersion ?? null, mayChange: document.mayEdit !== false };
       problem.value = '';
       if (versions.length > 1) compared.value = [versions[1].version, versions[0].version];
@@ -42,7 +41,7 @@ export function Versions({ agent: { name, title } }) {
   const restore = async (/** @type {Version} */ version, /** @type {string} */ why) => {
     asked.value = null;
     try {
-      await restoreVersion(name, version.version, /** @type {Known} */ (known.value).etag, token.value, why);
+      await restoreVersion(name, version.version, /** @type {Known} */ (known.value).etag, why);
       said.value = { text: `Version ${version.version} is restored.`, isError: false };
     } catch (error) {
       const { status, message } = /** @type {import('../mcp.js').McpError} */ (error);
@@ -73,32 +72,25 @@ function List({ known: { versions, running, mayChange }, compared, onAsk }) {
   const most = useSignal(VERSIONS_OF_A_PAGE);
   const rest = versions.length - most.value;
   return html`
-    <section class="card" aria-labelledby="versions-all">
-      <h2 id="versions-all">All versions</h2>
-      <div class="scroll" tabindex="0" role="group" aria-labelledby="versions-all">
-        <table class="calls versions">
-          <caption class="unseen">All versions</caption>
-          <thead><tr><th scope="col">Version</th><th scope="col">Saved by</th><th scope="col">Time</th><th scope="col">Why</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
-          <tbody>
-            ${versions.slice(0, most.value).map((one, index) => {
-              const before = versions[index + 1];
-              return html`<tr key=${one.version}>
-                <th scope="row">${one.version}${one.version === running && html` <span class="badge ok">runs</span>`}</th>
-                <td>${harmless(cut(String(one.editor ?? ''), LONGEST_NAME))}</td>
-                <td class="wraps">${new Date(one.updatedAt).toLocaleString()}</td>
-                <td class="wraps">${harmless(cut(one.why ?? '', LONGEST_REASON))}</td>
-                <td class="act">
-                  ${before && html`<button type="button" class="quiet small" aria-label=${`Changes of version ${one.version}`} aria-pressed=${compared.value?.join() === `${before.version},${one.version}` ? 'true' : 'false'} onClick=${() => (compared.value = [before.version, one.version])}>Changes</button> `}
-                  ${index > 0 && mayChange && html`<button type="button" class="quiet small" aria-label=${`Restore version ${one.version}`} onClick=${() => onAsk(one)}>Restore</button>`}
-                </td>
-              </tr>`;
-            })}
-          </tbody>
-        </table>
-      </div>
+    <${Card} id="versions-all" title="All versions">
+      <${Table} by="versions-all" kind="calls versions" columns=${['Version', 'Saved by', 'Time', 'Why', html`<span class="unseen">Actions</span>`]}>
+        ${versions.slice(0, most.value).map((one, index) => {
+          const before = versions[index + 1];
+          return html`<tr key=${one.version}>
+            <th scope="row">${one.version}${one.version === running && html` <span class="badge ok">runs</span>`}</th>
+            <td>${shortName(one.editor)}</td>
+            <td class="wraps">${new Date(one.updatedAt).toLocaleString()}</td>
+            <td class="wraps">${harmless(cut(one.why ?? '', LONGEST_REASON))}</td>
+            <td class="act">
+              ${before && html`<button type="button" class="quiet small" aria-label=${`Changes of version ${one.version}`} aria-pressed=${compared.value?.join() === `${before.version},${one.version}` ? 'true' : 'false'} onClick=${() => (compared.value = [before.version, one.version])}>Changes</button> `}
+              ${index > 0 && mayChange && html`<button type="button" class="quiet small" aria-label=${`Restore version ${one.version}`} onClick=${() => onAsk(one)}>Restore</button>`}
+            </td>
+          </tr>`;
+        })}
+      <//>
       ${rest > 0 && html`<button type="button" class="quiet" onClick=${() => (most.value += VERSIONS_OF_A_PAGE)}>Show ${Math.min(rest, VERSIONS_OF_A_PAGE)} more versions</button>`}
       ${versions.length > 1 && html`<${Choice} versions=${versions} compared=${compared} />`}
-    </section>
+    <//>
   `;
 }
 
@@ -119,18 +111,17 @@ function Compared({ name, versions: [before, after] }) {
   const found = useSignal(/** @type {any[] | null} */ (null));
   const problem = useSignal('');
   useEffect(() => {
-    Promise.all([readVersion(name, before, token.value), readVersion(name, after, token.value)]).then(
+    Promise.all([readVersion(name, before), readVersion(name, after)]).then(
       (documents) => (found.value = documents.map(definitionIn)),
       (error) => (problem.value = error.message),
     );
   }, []);
   return html`
-    <section class="card" aria-labelledby="versions-difference">
-      <h2 id="versions-difference">From version ${before} to version ${after}</h2>
+    <${Card} id="versions-difference" title=${`From version ${before} to version ${after}`}>
       ${problem.value && html`<p class="notice error" role="alert">${harmless(problem.value)}</p>`}
       ${!found.value && !problem.value && html`<p role="status">Loading both versions…</p>`}
       ${found.value && html`<${Difference} before=${found.value[0]} after=${found.value[1]} names=${[`Version ${before}`, `Version ${after}`]} />`}
-    </section>
+    <//>
   `;
 }
 
