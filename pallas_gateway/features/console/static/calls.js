@@ -8,7 +8,7 @@
  */
 
 import { ANSWERED, waitingTools } from './asked.js';
-import { outcomeOf } from './outcome.js';
+import { object, outcomeOf } from './outcome.js';
 
 export const LOGGER = 'pallas.assistant_stream';
 export const DEEPEST = 64;
@@ -345,12 +345,4 @@ function wait(place, payload, at) {
 /** @param {Record<string, any>} payload */
 function isTurn(payload) {
   return typeof payload.agent === 'string' && Number.isInteger(payload.iteration);
-}
-
-/**
- * @param {unknown} value
- * @returns {Record<string, any> | null}
- */
-function object(value) {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? value : null;
 }

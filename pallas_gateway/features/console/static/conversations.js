@@ -1,9 +1,8 @@
-/**
- * Conversations: values, their export and import, and the storage of the browser's in IndexedDB. They hold no token.
- */
+/** Conversations: values, their export and import, and the storage of the browser's in IndexedDB. They hold no token. */
 
 import { ANSWERED, answersOf } from './asked.js';
 import { PDF, folded } from './attachments.js';
+import { outcomeOf } from './outcome.js';
 import { cut } from './text.js';
 
 /**
@@ -27,7 +26,6 @@ const MOST_EVENTS = 2000;
 const STATES = ['complete', 'error', 'stopped', 'interrupted'];
 
 /**
- * Return a new conversation with an agent.
  * @param {string} agent its URL, which tells it from those of other gateways
  * @returns {Conversation}
  */
@@ -136,20 +134,12 @@ export function historyOf(conversation, end = conversation.turns.length) {
   });
 }
 
-/**
- * Return the text of a turn's answer.
- * @param {Turn} turn
- */
+/** @param {Turn} turn */
 export function answerOf(turn) {
-  const blocks = Array.isArray(turn.result?.content) ? turn.result.content : [];
-  const texts = blocks.filter((/** @type {any} */ block) => block?.type === 'text' && typeof block.text === 'string');
-  return texts.map((/** @type {any} */ block) => block.text).join('\n\n');
+  return outcomeOf(turn.result).text;
 }
 
-/**
- * Return a conversation as Markdown.
- * @param {Conversation} conversation
- */
+/** @param {Conversation} conversation */
 export function asMarkdown(conversation) {
   const turns = placesOf(conversation.turns).map((place) => {
     const answers = place.map((index, at) => {

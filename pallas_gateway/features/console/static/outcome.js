@@ -98,9 +98,10 @@ export function tokensOf(usage = {}) {
 }
 
 /**
- * @param {unknown} value
+ * Return a value of an object that others have written, if it is an object; null otherwise.
+ * @param {any} value
  * @returns {Record<string, any> | null}
  */
-function object(value) {
+export function object(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? value : null;
 }
