@@ -38,7 +38,6 @@ export function endedCalls(most, token, signal) {
 }
 
 /**
- * End a call.
  * @param {string} id
  * @param {string} token
  */

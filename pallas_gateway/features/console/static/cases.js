@@ -42,10 +42,7 @@ function toolsOf({ events }) {
   return [...new Set(calls.map(({ server, name }) => (server ? `${server}/${name}` : String(name))))];
 }
 
-/**
- * Return cases as the text of a file.
- * @param {any[]} cases
- */
+/** @param {any[]} cases */
 export function asCases(cases) {
   return JSON.stringify({ format: 'pallas-gateway-cases', version: 1, cases }, null, 2);
 }

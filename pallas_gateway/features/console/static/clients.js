@@ -26,8 +26,6 @@
  */
 
 /**
- * The text for one server.
- *
  * @param {Client} client
  * @param {Target} target
  */
@@ -37,7 +35,6 @@ export function textFor(client, target) {
 
 /**
  * The link that opens the program with the server; null if it has none, or the server needs a token.
- *
  * @param {Client} client
  * @param {Target} target
  */
@@ -67,7 +64,6 @@ function filled(text, target) {
 
 /**
  * A name as one word of a command, which is no option.
- *
  * @param {string} name
  */
 function word(name) {
@@ -76,7 +72,6 @@ function word(name) {
 
 /**
  * A URL without quotes and backslashes: the texts are commands and programs.
- *
  * @param {string} url
  */
 function quoted(url) {

@@ -1,6 +1,4 @@
-/**
- * An agent's definition: as the gateway has it (`/api/v1/agents`), as its form has it, and how two of them differ. Pure.
- */
+/** An agent's definition: as the gateway has it (`/api/v1/agents`), as its form has it, and how two of them differ. Pure. */
 
 import { fieldsOf, read } from './forms.js';
 
@@ -60,7 +58,6 @@ const WHOLE = ['callTimeoutSeconds'];
  */
 
 /**
- * Return the definition in a document of the gateway.
  * @param {any} document
  * @returns {Definition}
  */
@@ -80,7 +77,6 @@ export function parameterFields(schemas, definition) {
 }
 
 /**
- * Return what the form of a definition holds.
  * @param {string} name
  * @param {Definition} definition
  * @param {MayUse} mayUse
@@ -144,7 +140,6 @@ function withoutKeys(params, names) {
 }
 
 /**
- * Return the keys in which two definitions differ.
  * @param {Definition} before
  * @param {Definition} after
  * @returns {string[]}
@@ -298,7 +293,6 @@ function isEmptyList(value) {
 /**
  * Return a value as text that is the same for equal values.
  * @param {unknown} value
- * @returns {string}
  */
 function canonical(value) {
   return JSON.stringify(value, (_, one) => (one && typeof one === 'object' && !Array.isArray(one) ? Object.fromEntries(Object.entries(one).toSorted(([a], [b]) => (a < b ? -1 : 1))) : one)) ?? '';

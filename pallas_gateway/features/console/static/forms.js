@@ -59,7 +59,6 @@ function described(schema) {
 }
 
 /**
- * Return a schema without the alternative `null`.
  * @param {Record<string, any>} schema
  * @returns {Record<string, any>}
  */

@@ -18,7 +18,6 @@ const BARE = /https?:\/\/[^\s<>"'`]{1,2000}/y;
 const WORD = /[\p{L}\p{N}]/u;
 
 /**
- * Return the inline parts of a text.
  * @param {string} text
  * @param {number} depth
  * @returns {Inline[]}

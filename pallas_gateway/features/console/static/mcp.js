@@ -49,7 +49,6 @@ let lastId = 0;
 
 /**
  * One request of MCP.
- *
  * @param {string} url
  * @param {string} method
  * @param {Record<string, any>} params
@@ -99,7 +98,6 @@ export async function request(url, method, params, options = {}) {
 
 /**
  * One call of a tool. `options.params` are further params of the request, such as `inputResponses`.
- *
  * @param {string} url
  * @param {string} name
  * @param {Record<string, unknown>} args
@@ -111,7 +109,6 @@ export function callTool(url, name, args, { params = {}, ...options } = {}) {
 
 /**
  * End a call that waits for answers, without an answer; also when the page is being closed.
- *
  * @param {string} url
  * @param {string} name
  * @param {Record<string, unknown>} args those of the call
@@ -125,7 +122,6 @@ export function endCall(url, name, args, requestState, options) {
 
 /**
  * The object that `get_health` returns.
- *
  * @param {string} url
  * @param {RequestOptions} [options]
  */
@@ -138,7 +134,6 @@ export async function getHealth(url, options) {
 
 /**
  * A document as JSON. `accepted` are statuses of errors whose documents are returned as well.
- *
  * @param {string} url
  * @param {{token?: string, signal?: AbortSignal, accepted?: number[]}} [options]
  */
@@ -151,7 +146,6 @@ export async function getJson(url, { token, signal, accepted = [] } = {}) {
 
 /**
  * A document as text.
- *
  * @param {string} url
  * @param {{token?: string}} [options]
  */
@@ -176,7 +170,6 @@ function get(url, accept, token, signal) {
 
 /**
  * The `data` of each event of a stream.
- *
  * @param {ReadableStream<Uint8Array>} stream
  */
 export async function* events(stream) {
@@ -213,7 +206,6 @@ function cutOff() {
 
 /**
  * Send a request; throws a sentence for the user if there is no response.
- *
  * @param {string} url
  * @param {RequestInit} init
  */
@@ -228,7 +220,6 @@ export async function send(url, init) {
 
 /**
  * The object in a response, null if there is none.
- *
  * @param {Response} response
  */
 export async function jsonOf(response) {
@@ -237,7 +228,6 @@ export async function jsonOf(response) {
 
 /**
  * The object in a text of JSON, null if there is none.
- *
  * @param {string} text
  */
 export function parsed(text) {
@@ -264,7 +254,6 @@ function resultOf(message, status) {
 
 /**
  * The error of a refused request, with the gateway's sentence.
- *
  * @param {any} body
  * @param {number} status
  */

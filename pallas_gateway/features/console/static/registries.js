@@ -19,7 +19,6 @@ export const registryProblems = signal(/** @type {Map<string, string>} */ (new M
 
 /**
  * Add a registry, or replace its token.
- *
  * @param {string} text the URL of a gateway, with or without the path of its registry
  * @param {string} token
  * @returns {string} why it is not added; empty if it is
@@ -41,7 +40,6 @@ export function removeRegistry(url) {
 
 /**
  * The agents of a registry; null, with the reason in `registryProblems`, if it cannot be read.
- *
  * @param {Registry} registry
  */
 export async function readRegistry({ url, token }) {
@@ -62,7 +60,6 @@ class PolicyError extends McpError {}
 
 /**
  * Compare a registry with the page's own policy: a request against it would be an error in the browser's console.
- *
  * @param {string} url
  */
 async function checkPolicy(url) {
@@ -120,7 +117,6 @@ function stored() {
 /**
  * The agents of a document; entries of an unknown form are left out. Those of another registry are at its origin, whatever
  * they name.
- *
  * @param {any} document
  * @param {string} [registry] the URL of another gateway whose document it is
  * @returns {Agent[]}
@@ -160,7 +156,6 @@ function agentOf(server, registry) {
 
 /**
  * The texts of an entry; its own title and description may be shortened.
- *
  * @param {any} server
  * @param {string} name
  */

@@ -6,7 +6,6 @@ export const route = signal(parts());
 
 /**
  * The address of a view, for links.
- *
  * @param {...string} path
  */
 export function address(...path) {
@@ -15,7 +14,6 @@ export function address(...path) {
 
 /**
  * Change the address, without a change of the focus.
- *
  * @param {string[]} path
  * @param {{isAStep: boolean}} how a step that “back” returns from, or in place of the address
  */

@@ -55,7 +55,6 @@ export class RunningCall extends ShownCall {
   }
 
   /**
-   * Answer a question.
    * @param {Question} question
    * @param {{action: string, content?: any}} answer
    */

@@ -254,10 +254,7 @@ export class Session {
     return this.isOnGateway ? this._gateway : this._browser;
   }
 
-  /**
-   * Open a conversation.
-   * @param {Conversation} conversation
-   */
+  /** @param {Conversation} conversation */
   async show(conversation) {
     this._forgetWanted();
     if (this.found.value?.wasShown && !this.foundText(conversation)) this.found.value = null;

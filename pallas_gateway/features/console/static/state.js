@@ -68,7 +68,6 @@ export const isTokenKept = computed(() => token.value !== '' && storedToken() ==
 
 /**
  * Return why the gateway refuses a token; an empty text if it accepts it.
- *
  * @param {string} value
  */
 export async function refusalOf(value) {
@@ -105,7 +104,6 @@ async function askForToken() {
 
 /**
  * Use a token, or none.
- *
  * @param {string} value
  * @param {{keep?: boolean, of?: import('./sign_in.js').SignedIn | null}} [options] `keep`: store it until the tab is closed; `of`: who has signed in
  *   and got it
@@ -130,7 +128,6 @@ export function setToken(value, { keep = false, of = null } = {}) {
 
 /**
  * Use the token of a caller: of the same one, if it is not set by `setToken`.
- *
  * @param {string} value
  * @param {import('./sign_in.js').SignedIn | null} of who has signed in and got it
  */
@@ -171,7 +168,6 @@ export function signInTitle() {
 
 /**
  * The caller of an agent, to compare: what is shown for one is not shown for another.
- *
  * @param {Agent} agent
  */
 export function callerOf(agent) {
@@ -180,7 +176,6 @@ export function callerOf(agent) {
 
 /**
  * The token for an agent: that of its registry, and only where the agent has the registry's origin.
- *
  * @param {Agent} agent
  */
 export function tokenFor(agent) {
@@ -191,7 +186,6 @@ export function tokenFor(agent) {
 
 /**
  * The sentence for a caller that may not run an agent.
- *
  * @param {Agent} agent
  */
 export function refusalFor(agent) {
@@ -206,7 +200,6 @@ export function agentById(id) {
 
 /**
  * The state of an agent in one word; `unknown` from the first request that has no answer.
- *
  * @param {string} id
  * @returns {Status}
  */
@@ -220,9 +213,7 @@ export function statusOf(id) {
 
 /**
  * The reason for a state that is not `ok`. That the gateway is lost is said once, for all agents.
- *
  * @param {string} id
- * @returns {string}
  */
 export function reasonOf(id) {
   const known = health.value.get(id);
@@ -232,7 +223,6 @@ export function reasonOf(id) {
 
 /**
  * The downstreams of an agent with their states.
- *
  * @param {string} id
  * @returns {any[]}
  */
@@ -244,7 +234,6 @@ export function downstreamsOf(id) {
 
 /**
  * True if the gateway has refused or not answered the latest round: what it said before may not be so any more.
- *
  * @param {string} id
  */
 function isOutdated(id) {
@@ -337,8 +326,6 @@ function showRights(rights) {
 }
 
 /**
- * Show the agents of a registry.
- *
  * @param {string} url empty for this gateway's
  * @param {Agent[]} found
  */
@@ -390,7 +377,6 @@ function scheduleNext() {
 
 /**
  * Request the health of each agent at once; a slow one delays no other.
- *
  * @param {Agent[]} found
  * @param {() => boolean} current
  */
@@ -398,11 +384,7 @@ async function checkAll(found, current) {
   await Promise.all(found.map((agent) => checkAgent(agent, current)));
 }
 
-/**
- * Request the health of an agent.
- *
- * @param {Agent} agent
- */
+/** @param {Agent} agent */
 export async function checkAgent(agent, current = () => true) {
   /** @type {Health} */
   let known;

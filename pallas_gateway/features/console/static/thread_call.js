@@ -111,7 +111,6 @@ export class ThreadCall extends ShownCall {
   }
 
   /**
-   * Answer a question.
    * @param {Question} question
    * @param {{action: string, content?: any}} answer
    */

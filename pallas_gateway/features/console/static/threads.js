@@ -75,7 +75,6 @@ export async function readTurns({ id, agent, after: first = 0 }, token) {
 }
 
 /**
- * Give a thread a title.
  * @param {string} id
  * @param {string} title
  * @param {string} token

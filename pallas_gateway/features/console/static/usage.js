@@ -50,7 +50,6 @@ export function added(rows) {
 }
 
 /**
- * Return the sum of two rows.
  * @param {Row} one
  * @param {Row} other
  * @returns {Row}

@@ -37,10 +37,8 @@ function once(node, make) {
   return element;
 }
 
-/**
- * The entries of a call or a tool call, a few more in each frame. Of a stored call, a long list is shown in parts.
- * @param {{place: Root | Tool, whole?: boolean}} props
- */
+/** The entries of a call or a tool call, a few more in each frame. Of a stored call, a long list is shown in parts. */
+/** @param {{place: Root | Tool, whole?: boolean}} props */
 export function Entries({ place, whole = true }) {
   void versionOf(place).value;
   const most = useSignal(whole ? Infinity : ENTRIES_OF_A_PAGE);

@@ -36,10 +36,8 @@ function Note({ id, hint = '', problems }) {
   return html`<p class="hint" id=${id}>${hint}${problems.map((text) => html` <strong class="wrong">${harmless(cut(text, 1000))}</strong>`)}</p>`;
 }
 
-/**
- * One field with its label, its hint and its problems.
- * @param {{form: Form, field: string, label?: string, hint?: string, isRequired?: boolean, children: (common: Record<string, any>) => any}} props
- */
+/** One field with its label, its hint and its problems. */
+/** @param {{form: Form, field: string, label?: string, hint?: string, isRequired?: boolean, children: (common: Record<string, any>) => any}} props */
 export function Field({ form, field, label = LABELS[field], hint = '', isRequired = false, children }) {
   const id = useId();
   const problems = useProblems(form, field);
@@ -90,10 +88,8 @@ export function Check({ label, checked, onChange, hint = '' }) {
   `;
 }
 
-/**
- * Fields that belong together, with their problems.
- * @param {{form: Form, field: string, label: any, hint?: string, children?: any}} props
- */
+/** Fields that belong together, with their problems. */
+/** @param {{form: Form, field: string, label: any, hint?: string, children?: any}} props */
 function Group({ form, field, label, hint = '', children }) {
   const id = useId();
   const problems = useProblems(form, field);
@@ -239,10 +235,8 @@ export function Examples({ form }) {
   <//>`;
 }
 
-/**
- * Rows that are added and removed; a new one gets the focus.
- * @param {{form: Form, field: string, rows: any[], hint: string, what: string, empty: any, set: (rows: any[]) => void, children: (row: any, index: number) => any}} props
- */
+/** Rows that are added and removed; a new one gets the focus. */
+/** @param {{form: Form, field: string, rows: any[], hint: string, what: string, empty: any, set: (rows: any[]) => void, children: (row: any, index: number) => any}} props */
 function Rows({ form, field, rows, hint, what, empty, set, children }) {
   const id = useId();
   const focus = (/** @type {string} */ selector) => setTimeout(() => /** @type {HTMLElement | null} */ (document.getElementById(id)?.querySelector(selector))?.focus());

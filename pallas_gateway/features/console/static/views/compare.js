@@ -25,10 +25,7 @@ const sides = signal(null);
 /** @type {any} the message that is being written */
 const draft = signal(EMPTY);
 
-/**
- * Begin a comparison.
- * @param {Agent[]} chosen
- */
+/** @param {Agent[]} chosen */
 function begin(chosen) {
   for (const side of sides.value ?? []) side.stop();
   const before = sides.value ?? [];

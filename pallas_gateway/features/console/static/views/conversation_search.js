@@ -35,10 +35,8 @@ export function SearchBox({ session, query }) {
     <input id=${id} class="search" type="search" placeholder="Search all agents" maxlength=${LONGEST_QUERY} value=${query.value} onKeyDown=${clear} onInput=${(/** @type {any} */ event) => change(event.target.value)} />`;
 }
 
-/**
- * The conversations that have a text: those of the browser at once, those of the gateway page by page.
- * @param {{session: Session, query: string}} props
- */
+/** The conversations that have a text: those of the browser at once, those of the gateway page by page. */
+/** @param {{session: Session, query: string}} props */
 export function Found({ session, query }) {
   const ours = useBrowser(session, query);
   const { found, next, isBusy, problem, more } = useGateway(query);

@@ -8,17 +8,12 @@ import { html, useId } from '../html.js';
  * @typedef {import('../vendor/preact-signals.js').Signal<Record<string, any>>} Values
  */
 
-/**
- * @param {{fields: Field[], values: any, errors: Record<string, string>}} props
- */
+/** @param {{fields: Field[], values: any, errors: Record<string, string>}} props */
 export function Fields({ fields, values, errors }) {
   return fields.map((field) => html`<${OneField} key=${field.name} field=${field} values=${values} error=${own(errors, field.name) ?? ''} />`);
 }
 
-/**
- * Return the values with which a form begins.
- * @param {Field[]} fields
- */
+/** @param {Field[]} fields */
 export function initialValues(fields) {
   return Object.fromEntries(fields.map((field) => [field.name, field.initial]));
 }

@@ -133,10 +133,8 @@ function Choice({ choices, choice }) {
   `;
 }
 
-/**
- * The agents whose names begin with what is written after `@`.
- * @param {{id: string, suggested: import('../ask.js').Choice[], active: number, onChoose: (agent: import('../state.js').Agent) => void}} props
- */
+/** The agents whose names begin with what is written after `@`. */
+/** @param {{id: string, suggested: import('../ask.js').Choice[], active: number, onChoose: (agent: import('../state.js').Agent) => void}} props */
 function Suggested({ id, suggested, active, onChoose }) {
   if (suggested.length === 0) return null;
   const choose = (/** @type {Event} */ event, /** @type {import('../state.js').Agent} */ agent) => {
@@ -156,10 +154,8 @@ function Suggested({ id, suggested, active, onChoose }) {
   `;
 }
 
-/**
- * The reason for which the box takes no message now.
- * @param {{id: string, title: string, blocked: string}} props
- */
+/** The reason for which the box takes no message now. */
+/** @param {{id: string, title: string, blocked: string}} props */
 function Reason({ id, title, blocked }) {
   if (!blocked || isLost.value) return null; // that the gateway is lost is said above all views
   return html`<p class="hint" id=${`${id}-why`}>${title ? `${title} takes no messages: ${harmless(blocked)}` : blocked}</p>`;

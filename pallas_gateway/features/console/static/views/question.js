@@ -8,9 +8,7 @@ import { Plain } from './text.js';
 
 const LONGEST_NAME = 1000;
 
-/**
- * @param {{question: import('../shown_call.js').Question, answer: (answer: {action: string, content?: any}) => void}} props
- */
+/** @param {{question: import('../shown_call.js').Question, answer: (answer: {action: string, content?: any}) => void}} props */
 export function QuestionForm({ question, answer }) {
   const { params } = question;
   const message = harmless(params.message);

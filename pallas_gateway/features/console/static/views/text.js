@@ -9,10 +9,8 @@ const LONGEST_MARKDOWN = 60_000;
 const FIRST_PART = 20_000;
 const NEXT_PART = 200_000;
 
-/**
- * A text as Markdown, also while it grows; a very long one as plain text.
- * @param {{text: string}} props
- */
+/** A text as Markdown, also while it grows; a very long one as plain text. */
+/** @param {{text: string}} props */
 export function Markdown({ text }) {
   const growing = useMemo(() => ({ markdown: new GrowingMarkdown(), drawn: /** @type {any[]} */ ([]) }), []);
   if (text.length > LONGEST_MARKDOWN) return html`<${Plain} text=${text} />`;
@@ -23,10 +21,8 @@ export function Markdown({ text }) {
   return html`<div class="markdown">${drawn.slice()}${parts.slice(markdown.settled).map(blocks)}</div>`;
 }
 
-/**
- * A text as it is; of a long one the begin, and more on request.
- * @param {{text: string, label?: string}} props
- */
+/** A text as it is; of a long one the begin, and more on request. */
+/** @param {{text: string, label?: string}} props */
 export function Plain({ text, label = 'Text' }) {
   const shown = useSignal(FIRST_PART);
   const safe = useMemo(() => harmless(text.slice(0, shown.value)), [text, shown.value]);
