@@ -30,6 +30,7 @@ $(READY): requirements-dev.lock pyproject.toml .ci/setup.sh .ci/python.sh
 	@touch $@
 
 serve: $(READY) ## run the gateway with the example agents (on another port: make serve FLAGS='--port 24300')
+	@echo 'Starting the gateway with the example agents; Ctrl-C stops it' >&2
 	@$(BIN)/pallas-gateway serve --config agents.example.yaml $(FLAGS)
 
 # Where the environment tells Python to keep no compiled modules, each of the many processes that tests start compiled

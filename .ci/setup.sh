@@ -5,7 +5,8 @@ set -eu
 venv=.venv
 log=$venv/setup.log
 python=$(sh .ci/python.sh)
-printf 'Setting up %s: %s, locked dependencies, this package (editable)\n' "$venv" "$("$python" --version)"
+printf 'Setting up %s: %s, locked dependencies (0.7 GB; 15 seconds to some minutes, this time only), this package (editable)\n' \
+    "$venv" "$("$python" --version)"
 
 "$python" -m venv --clear "$venv"
 
