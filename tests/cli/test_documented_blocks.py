@@ -31,7 +31,6 @@ ENGINE_FILE = "# fastagent.config.yaml"
 KEYS = re.findall(r"^(\w+)=…", pages()["docs/operate/providers.md"], re.MULTILINE)
 """Of the providers."""
 RUN_BY = {
-    ("README.md", "python"): ("tests/e2e/test_readme.py", 3),
     ("docs/develop/README.md", "diff"): ("tests/deploy/test_worked_examples.py", 8),
     ("docs/develop/door.md", "python"): ("tests/e2e/test_plain_text_door.py", 2),
     ("docs/operate/company.md", "yaml"): ("tests/cli/test_company_document.py", 5),
@@ -43,11 +42,13 @@ RUN_BY = {
     ("docs/use/agents-as-data.md", "sh"): ("tests/e2e/test_agents_document.py", 2),
     ("docs/use/asking.md", "python"): ("tests/e2e/test_asking_document.py", 2),
     ("docs/use/cases.md", "python"): ("tests/e2e/test_cases_document.py", 1),
+    ("docs/use/clients.md", "python"): ("tests/e2e/test_readme.py", 2),
     ("docs/use/connect.md", "python"): ("tests/console/test_connect.py", 4),
     ("docs/use/connect.md", "ts"): ("tests/console/test_connect.py", 2),
     ("docs/use/connect.md", "sh"): ("tests/console/test_connect.py", 14),
     ("docs/use/connect.md", "json"): ("tests/console/test_connect.py", 8),
     ("docs/use/connect.md", "yaml"): ("tests/console/test_connect.py", 2),
+    ("docs/use/declared-agents.md", "python"): ("tests/e2e/test_readme.py", 1),
     ("docs/use/openai-api.md", "python"): ("tests/e2e/test_documented_answers.py", 2),
 }
 """Tests that run the blocks of one language of a page, or compare them with what they quote, and how many these are."""

@@ -35,6 +35,7 @@ def test_the_newest_release_stands_first_and_is_the_version_of_the_package() -> 
     assert facts == sorted(facts, reverse=True)
     assert dated[0] is not None
     assert dated[0][1] == __version__
+    assert f"\nVersion {__version__} of " in (ROOT / "README.md").read_text()
 
 
 def releases() -> list[tuple[str, str]]:

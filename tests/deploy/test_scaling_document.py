@@ -30,8 +30,9 @@ def test_every_setting_that_the_page_names_exists() -> None:
     assert set(re.findall(r"`gateway\.limits\.(\w+)", TEXT)) <= set(GatewaySettings().limits.__class__.model_fields)
 
 
-def test_every_bold_figure_is_one_of_the_benchmarks() -> None:
-    figures = re.findall(r"\*\*([\d.,]+(?: ?[a-zA-Z/]+)?)\*\*", TEXT)
+@pytest.mark.parametrize("text", [TEXT, (ROOT / "README.md").read_text()], ids=["page", "readme"])
+def test_every_bold_figure_is_one_of_the_benchmarks(text: str) -> None:
+    figures = re.findall(r"\*\*([\d.,]+(?: ?[a-zA-Z/]+)?)\*\*", text)
     assert len(figures) > 6
     assert [one for one in figures if one not in PERFORMANCE] == []
 

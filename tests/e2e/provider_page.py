@@ -85,6 +85,9 @@ AZURE_API_KEY=…
 `pallas-gateway check` reports missing keys, packages and logins; with `--online` it also tests the key and the model
 at [most providers](providers-at-work.md#llm-providers).
 
+The agents of `make serve` use a test model, those in Python a provider's if `ANTHROPIC_API_KEY` or `OPENAI_API_KEY` is
+set (`OPENAI_BASE_URL`: chat completions of that server). `PALLAS_EXAMPLE_MODEL` is the model of all but `echo`.
+
 ### Logins instead of keys
 
 `codexresponses` (models such as `codexresponses.gpt-5.5`, with a ChatGPT account), `xai` and `copilot` accept the token

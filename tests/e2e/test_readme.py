@@ -1,4 +1,4 @@
-"""The README: its Python program is run as it stands there, and the 421 that it tells of is tried."""
+"""The README: its project is served, its 421 is tried; the programs and the module of its next pages are run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,28 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from tests.support.calling import ask
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Project, running, write_project
 from tests.support.listener import reserved_port
 from tests.support_programs import program
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-MODULE, *PROGRAMS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-PROGRAM, WITH_SDK_1 = PROGRAMS
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+[MODULE] = blocks("docs/use/declared-agents.md", "python")
+PROGRAM, WITH_SDK_1 = blocks("docs/use/clients.md", "python")
+
+
+async def test_the_project_of_the_readme_is_served(tmp_path: Path) -> None:
+    for text in blocks("README.md", "yaml")[:2]:
+        (tmp_path / text.split()[1]).write_text(text)
+    project = Project(tmp_path, "no_package")
+    project.edit(lambda document: document.update(gateway={"port": 0}))
+    async with running(project) as served:
+        assert (await ask(served.url("assistant"))).text == "hello"
 
 
 async def test_the_python_program_calls_the_agent(tmp_path: Path) -> None:
