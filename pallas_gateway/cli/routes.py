@@ -14,7 +14,7 @@ from pallas_gateway.config.loading.loader import INSTALL_DATABASE
 
 def routes(*, as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False) -> None:
     """Show all routes of a gateway: what each does, who may use it, and the setting that switches it on."""
-    from pallas_gateway.composition import FEATURES  # noqa: PLC0415  other commands need no web app
+    from pallas_gateway.composition.features import FEATURES  # noqa: PLC0415  other commands need no web app
     from pallas_gateway.doors.http.routes import of_api, others, plain  # noqa: PLC0415
 
     try:

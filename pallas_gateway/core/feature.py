@@ -1,6 +1,6 @@
 """What a feature of the gateway is: a folder of features/ with one lifecycle. The core knows features by nothing else.
 
-`composition.py` lists them. Their order is that in which they open, admit calls and hear of their ends; they close in
+`composition/` lists them. Their order is that in which they open, admit calls and hear of their ends; they close in
 reverse. A feature imports no other: it asks `Gateway.find` for an interface of `core/offers.py`.
 """
 

@@ -69,7 +69,7 @@ class Gateway:
         limits: GatewayLimits | None = None,
         features: Sequence[type[Feature]] = (),
     ) -> None:
-        """`features` are those of `composition.py`, in their order."""
+        """`features` are those of `composition/`, in their order."""
         self.limits = limits = limits or GatewayLimits()
         self.configuration = configuration
         self.addresses = addresses

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.loading.unknown_names import unknown_models
 from pallas_gateway.core.feature import check
 from pallas_gateway.core.gateway import Gateway

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pallas_gateway.cli.serve import announcement
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.core.agent_state import State
 from pallas_gateway.core.gateway import Gateway

@@ -70,7 +70,9 @@ async def test_a_nested_call_with_parallel_peers_is_drawn_as_its_tree(talk: Talk
     right = tool(log(page), peer("right")).nth(1)
     await expect(tool(right, peer("leaf")).first).to_contain_text("leaf heard go.r2.y")
     await expect(right).to_contain_text("completed")
-    await expect(log(page)).to_contain_text(re.compile(r"2 LLM turns · .*tokens in, .* out · [\d.]+ m?s"))
+    await expect(log(page)).to_contain_text(
+        re.compile(r"2 LLM turns · .*tokens in, .* out with nested calls · [\d.]+ m?s")
+    )
     await expect(log(page)).not_to_contain_text("endTurn")
     assert await findings(page) == []
 

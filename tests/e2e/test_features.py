@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.core.feature import CORE_SETTINGS

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.doors.mcp.endpoint import McpEndpoint
 from pallas_gateway.doors.openai.api import OpenAiApi

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.loading.configuration import StoredIdentity
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.core.gateway import Gateway

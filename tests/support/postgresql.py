@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,11 +71,11 @@ class PostgreSql:
         stopped += map(int, children.read_text().split())
         try:
             for pid in stopped[1:]:
-                os.kill(pid, signal.SIGSTOP)
+                _signal(pid, signal.SIGSTOP)
             yield
         finally:
             for pid in stopped:
-                os.kill(pid, signal.SIGCONT)
+                _signal(pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """Stop it; clients that are connected are cut off."""
@@ -122,3 +122,9 @@ def as_user(user: str, command: list[str | Path]) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{command[0]}: {done.stdout}"
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process that may have ended: backends end with their connections."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

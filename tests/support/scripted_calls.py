@@ -38,7 +38,7 @@ from pallas_gateway.calls.events.progress import ProgressCounter
 from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.calls.questions import Question
 from pallas_gateway.calls.recording import Row
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.core.feature import PortRoutes
 from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.doors.http.app import create_app

@@ -8,7 +8,7 @@ from typing import get_args
 from jsonschema import Draft202012Validator
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.doors.api import openapi
 from pallas_gateway.doors.api.app import operations
 from pallas_gateway.doors.api.operations import template

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.doors.http import open_endpoints
 from pallas_gateway.doors.http.routes import of_api, others
 from pallas_gateway.doors.openai import api as openai_api

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.loading.configuration import Configuration, StoredIdentity
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.deployment import Deployment

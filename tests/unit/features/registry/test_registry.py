@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.features.registry import registry

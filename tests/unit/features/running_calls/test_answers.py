@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from pallas_gateway.composition import FEATURES
+from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.core.running_call import CallOutcome, ListedCall, ToolTime
 from pallas_gateway.doors.api import openapi
 from pallas_gateway.doors.api.app import operations

@@ -20,7 +20,7 @@ const TIMELESS = 'The times of its steps are not known to this page.';
 export function CallInspector({ call, agent, args, onClose }) {
   const { turn } = call;
   const facts = call.outcome.value?.facts ?? {};
-  const known = { Began: new Date(turn.began).toLocaleString(), 'Call id': facts.call_id, Conversation: facts.conversation_id, 'Stop reason': stopOf(facts.stop_reason), Duration: duration(facts.duration_seconds), ...tokens(facts.usage) };
+  const known = { Began: new Date(turn.began).toLocaleString(), 'Call id': facts.call_id, Conversation: facts.conversation_id, 'Stop reason': stopOf(facts.stop_reason), Duration: duration(facts.duration_seconds), ...tokens(facts.usage_with_nested ?? facts.usage) };
   const answers = answersOf(turn);
   const whole = () => ({
     agent: { name: agent.name, url: agent.publicUrl, version: agent.version },

@@ -1,10 +1,9 @@
-"""The composition root: the features of the product, and the changes of libraries. No other module knows them."""
+"""The features of the product, in their order. No other module knows them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pallas_gateway import changes, fast_paths, repairs
 from pallas_gateway.doors.openai.feature import OpenAiDoor
 from pallas_gateway.features.audit.feature import AuditFeature
 from pallas_gateway.features.console.feature import ConsoleFeature
@@ -35,8 +34,3 @@ FEATURES: tuple[type[Feature], ...] = (
     SignInFeature,
     ConsoleFeature,
 )
-
-
-def use_changes() -> None:
-    """Have this process use all repairs and fast paths; they are imported and made when they are needed."""
-    changes.packages = (repairs, fast_paths)
