@@ -39,8 +39,6 @@ sys.exit(main())
 MISFITS = """\
 required: pallas_gateway.doors.mcp.exchange: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'
 required: pallas_gateway.process.http_connections.inbox: TaskGroup.spawn_app is missing or has changed
-fast path off: pallas_gateway.fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed
-fast path off: pallas_gateway.fast_paths.openai_chunks: AsyncOpenAI._process_response_data is missing or has changed
 required: pallas_gateway.repairs.fast_agent.save_history: fast_agent.agents.llm_decorator.CONTROL_MESSAGE_SAVE_HISTORY \
 is missing or has changed
 required: pallas_gateway.repairs.openai.websocket_per_call: ResponsesLLM._default_transport_setting \
@@ -52,6 +50,8 @@ required: pallas_gateway.runtime.seams.installation: fast_agent.mcp.client_gatew
 is missing or has changed
 required: pallas_gateway.runtime.seams.installation: fast_agent.mcp.client_gateway.sse_client \
 is missing or has changed
+fast path off: pallas_gateway.fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed
+fast path off: pallas_gateway.fast_paths.openai_chunks: AsyncOpenAI._process_response_data is missing or has changed
 """
 
 
