@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PACKAGE = pallas_gateway.__name__
-NOT_IMPORTED = (f"{PACKAGE}.__main__", f"{PACKAGE}.example", f"{PACKAGE}.database.migrations")
+NOT_IMPORTED = (f"{PACKAGE}.__main__", f"{PACKAGE}.example", f"{PACKAGE}.shared.database.migrations")
 """Modules that run something when they are imported, or that the gateway never imports."""
 REQUIRED = "required"
 
