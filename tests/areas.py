@@ -18,6 +18,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "changes": ("repairs", "e2e/test_switched_off.py"),
     "cli": ("cli",),
     "client": ("client",),
+    "composition": ("e2e/test_features.py", "e2e/test_switched_off.py"),
     "config": ("cli/test_check.py", "cli/test_project.py", "unit/test_pages.py"),
     "core": (
         *("e2e/test_main_job.py", "e2e/test_lives.py", "e2e/test_peers.py", "e2e/test_load.py"),
