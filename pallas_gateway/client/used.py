@@ -62,7 +62,7 @@ def usage(
         return
     if days is not None:
         problem("No days are stored (gateway.database, gateway.usage_days): this is what the gateway has counted.")
-    _print_now(document, base_url)
+    _print_now(document, base_url, (by,) if by in {"caller", "agent"} else ("caller", "agent"))
 
 
 @contextmanager
@@ -73,10 +73,11 @@ def _reading(base_url: str) -> Iterator[None]:
         raise UnreachableError(f"What answers at {base_url}{PATH} is no usage of a gateway.") from error
 
 
-def _print_now(document: dict[str, Any], base_url: str) -> None:
+def _print_now(document: dict[str, Any], base_url: str, of_all: tuple[str, ...]) -> None:
+    """Print what the gateway has counted; the sums of all callers are by `of_all`."""
     with _reading(base_url):
         own = _rows(document["own"], "agent")
-        everyone = _rows(document["all"], "caller", "agent") if "all" in document else None
+        everyone = _rows(document["all"], *of_all) if "all" in document else None
         limits = [_limit(one) for one in document["limits"]]
         caller, day, since = (shown(document[name]) for name in ("caller", "day", "since"))
         # What it has counted today is all of today only if it has run since midnight.
@@ -91,7 +92,7 @@ def _print_now(document: dict[str, Any], base_url: str) -> None:
         table(*_LIMITS, rows=limits)
     if everyone is not None:
         result("\nAll callers")
-        _print(everyone, "CALLER", "AGENT")
+        _print(everyone, *(name.upper() for name in of_all))
 
 
 def _tables_of_days(document: dict[str, Any], by: str | None) -> tuple[list[_TableOfDays], bool] | None:

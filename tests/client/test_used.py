@@ -125,6 +125,15 @@ def test_what_was_counted_since_a_restart_today_is_not_called_that_of_the_day(ru
     assert "No days are stored (gateway.database" in ran.err
 
 
+def test_without_stored_days_the_sums_of_all_are_shown_as_they_were_asked_for(run: Command) -> None:
+    document = copy.deepcopy(DOCUMENT) | {"days": None}
+    sums = {name: value for name, value in row("", 3, caller="key:ops").items() if name != "agent"}  # `by=caller`
+    document["all"] = {"today": [sums], "total": [sums]}
+    with odd_server({"GET": (200, document)}) as server:
+        ran = run("usage", "--days", "7", "--by", "caller", "--url", server.url)
+    assert (ran.code, ran.out.split("All callers\n")[1].split()[:2]) == (0, ["CALLER", "CALLS"])
+
+
 def test_rows_that_are_left_out_are_named_and_by_requires_days(run: Command) -> None:
     days = {"since": "2026-11-18", "own": [], "owned": [], "complete": False}
     with odd_server({"GET": (200, {**DOCUMENT, "days": days})}) as server:
