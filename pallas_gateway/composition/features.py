@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.feature import Feature
 
 FEATURES: tuple[type[Feature], ...] = (
-    LimitsFeature,  # the gates: what the limits refuse is no call for the audit log
+    LimitsFeature,  # before the audit log: a call that a limit refuses has no line of an allowed call
     AuditFeature,
     UsageFeature,
     RunningCallsFeature,

@@ -33,7 +33,7 @@ CORE_SETTINGS = frozenset({
     "max_nesting", "trace_url", "tool_names", "prices", "database", "upgrade_database", "threads_lease_seconds",
     "tasks",
 })  # fmt: skip
-"""The keys of `gateway` in agents.yaml that are of no feature."""
+"""The keys of `gateway` in agents.yaml that belong to no feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ class Trouble(NamedTuple):
 
 
 class Feature:
-    """A feature of one gateway. It defines what it needs of these parts.
+    """A feature of one gateway. Each part has a default; a feature defines those that it has.
 
     Attributes:
-        settings: the keys of `gateway` in agents.yaml that are of it; without the feature they are a problem.
+        settings: its keys of `gateway` in agents.yaml; without the feature they are a problem.
         listed: its routes, but for those of `api`.
         needs: the features without which it is not there.
         needs_database: it is only there with `gateway.database`.
@@ -155,13 +155,13 @@ class Feature:
 
 
 def check(configuration: Configuration, features: Iterable[type[Feature]]) -> None:
-    """Check that a gateway with these features has all settings that are given.
+    """Check that each setting that is given belongs to the core or to one of these features.
 
     Raises:
-        ConfigurationError: settings are of features that it does not have.
+        ConfigurationError: a setting belongs to another feature.
     """
     known = CORE_SETTINGS.union(*(feature.settings for feature in features))
     given = configuration.deployment.gateway.model_fields_set
     if unknown := sorted(given - known):
-        why = "this gateway was built without the feature that this key is of"
+        why = "this gateway was built without the feature that uses this key"
         raise ConfigurationError([configuration.problem(f"gateway.{name}", why) for name in unknown])

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import httpx
 
@@ -127,10 +127,11 @@ class Gateway:
             raise LookupError("this gateway has no database")
         return self.stored
 
-    def find[T](self, kind: type[T]) -> T | None:
+    def find[T](self, kind: Callable[..., T]) -> T | None:
         """Return what a feature offers of a kind, mostly an interface of `core/offers.py`; None without the feature."""
+        interface = cast("type[T]", kind)  # a `type[T]` cannot be abstract
         offered = (one for feature in self.features for one in (feature, *feature.offers))
-        return next((one for one in offered if isinstance(one, kind)), None)
+        return next((one for one in offered if isinstance(one, interface)), None)
 
     @property
     def lacks_stored_agents(self) -> bool:

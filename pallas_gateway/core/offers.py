@@ -23,7 +23,7 @@ type Action = Literal["call", "search", "copy", "try"]
 
 @dataclass(frozen=True, slots=True)
 class CallEntry:
-    """A call at its admission, or a search in threads or a copy of one, which count as a call; or the start of a try.
+    """What the limits admit: a call, a search in threads or a copy of one, which count as calls, or the start of a try.
 
     Attributes:
         call_id: its id.
@@ -135,7 +135,7 @@ class AgentSource(ABC):
 
 
 class ThreadsOfAgents(ABC):
-    """What is stored of an agent by others than its definition."""
+    """The threads with agents of the database."""
 
     @abstractmethod
     async def remove_of_agent(self, agent_id: str) -> None:

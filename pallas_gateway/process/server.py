@@ -96,7 +96,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
     Raises:
         AuditLogError: another gateway writes the audit log, or the file has other content.
         BindError: a port is taken or not allowed; names it.
-        ConfigurationError: a setting is of a feature that is not among `features`.
+        ConfigurationError: a setting belongs to a feature that is not among `features`.
         TlsError: the certificate cannot be used.
         ServingError: the listeners ended unexpectedly; has the reason.
     """

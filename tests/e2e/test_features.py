@@ -73,11 +73,11 @@ async def test_settings_of_a_feature_that_is_left_out_are_problems(left_out: typ
         async with running(project, features=without(left_out)):
             raise AssertionError("it has started")
     given = [name for name in sorted(SETTINGS) if name in left_out.settings]
-    why = "this gateway was built without the feature that this key is of"
+    why = "this gateway was built without the feature that uses this key"
     assert [(one.path, one.message) for one in refused.value.problems] == [(f"gateway.{name}", why) for name in given]
     assert all(one.line for one in refused.value.problems)
 
 
-def test_each_setting_of_the_gateway_is_of_the_core_or_of_one_feature() -> None:
+def test_each_setting_of_the_gateway_belongs_to_the_core_or_to_one_feature() -> None:
     of_features = [name for feature in FEATURES for name in feature.settings]
     assert sorted([*CORE_SETTINGS, *of_features]) == sorted(GatewaySettings.model_fields)
