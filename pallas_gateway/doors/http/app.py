@@ -67,17 +67,12 @@ class _Table:
         self._has_agents = routes.agent is not None or routes.agents_by_path
         self._is_main = routes.is_main(gateway.configuration)
         self._open = open_endpoints(gateway, routes)
-        self._others = (
-            *self._of_agents(),
-            *(route for feature in gateway.features for route in feature.routes(routes)),
-        )
+        of_features = (route for feature in gateway.features for route in feature.routes(routes))
+        self._others = (*self._of_agents(), *of_features)
 
     def _of_agents(self) -> Iterator[Route]:
-        gateway, routes, guarded = (
-            self._gateway,
-            self._routes,
-            partial(HostCheck, configuration=self._gateway.configuration),
-        )
+        gateway, routes = self._gateway, self._routes
+        guarded = partial(HostCheck, configuration=gateway.configuration)
         if routes.agents_by_path:
             yield Route(agent_routes.is_own_port_path, guarded(self._serve_all))
         is_agent_path = partial(agent_routes.is_agent_path, on_own_port=routes.agent is not None)

@@ -77,16 +77,14 @@ class AuditFeature(Feature):
     @property
     @override
     def gates(self) -> Sequence[Gate]:
-        return (
-            (AuditGate(self._writer),) if self._gateway.configuration.deployment.gateway.audit_log is not None else ()
-        )
+        is_on = self._gateway.configuration.deployment.gateway.audit_log is not None
+        return (AuditGate(self._writer),) if is_on else ()
 
     def _note_refusal(self, call: RunningCall, end: CallEnd) -> None:
         # The end of a call with a line of its own is noted by its closer; a log that cannot be written takes none.
         if end.outcome == "refused" and not call.is_audited and end.reason != AuditUnavailableError.reason:
-            self._writer.record(
-                "call", "refused", {**facts_of(call.call), "rule": call.refused_by, "reason": end.reason}
-            )
+            why = {"rule": call.refused_by, "reason": end.reason}
+            self._writer.record("call", "refused", {**facts_of(call.call), **why})
 
     @override
     async def measure(self) -> None:
