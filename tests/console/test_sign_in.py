@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from contextlib import asynccontextmanager
@@ -256,6 +257,7 @@ async def test_a_token_that_the_gateway_refuses_before_its_end_is_renewed_once(
         page = await pages.open(talk.base_url, "#/agents/user")
         traffic, state = Traffic(page.context), page.locator(".talk-head .badge")
         refused: list[str] = []
+        rounds = asyncio.Semaphore(0)
         await sign_in(page)
         await expect(state).to_have_text("ok")
         await eventually(lambda: traffic.tokens, what="the tokens of the sign-in")
@@ -264,10 +266,18 @@ async def test_a_token_that_the_gateway_refuses_before_its_end_is_renewed_once(
             sent = route.request.headers.get("authorization", "")
             if any(one in sent for one in refused):
                 await route.fulfill(status=401, json={"error_description": "The key was replaced."})
+                if route.request.url.endswith("/api/rights"):
+                    rounds.release()
             else:
                 await route.fallback()
 
+        async def renew_late(route: Route) -> None:
+            for _ in range(3):  # further rounds are refused while the token is being renewed
+                await rounds.acquire()
+            await route.fallback()
+
         await page.route(f"{talk.base_url}/**", refuse)
+        await page.route(f"{provider.issuer}/token", renew_late)
         refused.append(traffic.tokens[0]["access_token"])
         async with page.expect_response(f"{provider.issuer}/token") as renewing:
             await page.evaluate("setInterval(() => window.dispatchEvent(new Event('focus')), 500)")  # rounds go on

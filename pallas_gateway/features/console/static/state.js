@@ -60,6 +60,8 @@ export const isAskingForToken = signal(false);
 let refusedToken = null;
 /** @type {import('./sign_in.js').SignedIn | null} whose token was renewed because it was refused; null when one is accepted */
 let renewedFor = null;
+/** True while a refused token is being renewed. */
+let isRenewing = false;
 /** The time of the next attempt to reach it, in milliseconds. */
 export const nextAttempt = signal(0);
 const pauses = new Pauses();
@@ -89,13 +91,19 @@ export function tokenRefusal() {
   return problems.find((problem) => problem?.status === 401) ?? null;
 }
 
-/** Ask for a token once for each that is refused, or for none; that of a sign-in is renewed before. */
-async function askForToken() {
+/**
+ * Ask for a token once for each that is refused, or for none; that of a sign-in is renewed before.
+ * @param {string} sent that of the round; an earlier one says nothing of the present token
+ */
+async function askForToken(sent) {
+  if (isRenewing || sent !== token.value) return;
   const person = signedIn.value;
   if (!tokenRefusal()) renewedFor = null;
   else if (person && renewedFor !== person) {
     renewedFor = person;
-    if (await person.renew()) return;
+    isRenewing = true;
+    const isRenewed = await person.renew().finally(() => (isRenewing = false));
+    if (isRenewed) return;
   }
   if (refusedToken === token.value || !tokenRefusal() || signedIn.value?.hasEnded || signInShown.value) return;
   refusedToken = token.value;
@@ -281,12 +289,13 @@ async function runRound(asking) {
   if (signInOffer.value === undefined) readOffer();
   checking.value = true;
   const current = () => caller.value === asking;
+  const sent = token.value;
   try {
-    const options = { token: token.value, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) };
+    const options = { token: sent, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) };
     const [listed, rights] = await Promise.all([getJson(`..${WELL_KNOWN}`, options), getJson('../api/rights', options).catch(() => null)]);
     if (!current()) return;
     // An open registry lists all agents; who is known sees those that it has access to.
-    const found = agentsOf(listed).filter(({ name }) => !token.value || !Array.isArray(rights?.view) || rights.view.some((/** @type {string} */ one) => slug(one) === slug(name)));
+    const found = agentsOf(listed).filter(({ name }) => !sent || !Array.isArray(rights?.view) || rights.view.some((/** @type {string} */ one) => slug(one) === slug(name)));
     batch(() => {
       if (rights) showRights(rights);
       show('', found);
@@ -303,7 +312,7 @@ async function runRound(asking) {
   } finally {
     if (current()) {
       checking.value = false;
-      askForToken();
+      askForToken(sent);
       scheduleNext();
     }
   }
