@@ -15,7 +15,7 @@ from tests.support.scripted_llm import say, scripted_llm
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS = 100
+SECONDS = 240
 CONFIGURATION = """
 [parameters]
 "path.name" = "solo"
