@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from pallas_gateway.changes.registry import registry
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.limits import RuntimeLimits
@@ -91,7 +92,7 @@ class FastAgentRuntime:
         """Delete all exchanged tokens, end all programs and fast-agent's process-wide parts."""
         self._factory.give_up()
         await self._open.aclose()
-        await preparation.shut_down()
+        await registry().close()
 
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """The providers that preflight asks; none if fast-agent's settings cannot be read, which is logged."""

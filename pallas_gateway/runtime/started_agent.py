@@ -15,7 +15,7 @@ from pallas_gateway.calls.current import AgentCall, calling
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.config.loading.tool_policies import policies
-from pallas_gateway.runtime import fast_agent_api, fast_agent_log
+from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_unenforceable
@@ -31,6 +31,7 @@ from pallas_gateway.runtime.instance import Connections, FastAgentInstance, has_
 from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, ParentCall, ServerTools
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, connect_nothing, entered
+from pallas_gateway.runtime.seams import log_events
 from pallas_gateway.runtime.seams.deadlines import pause_child_timeouts
 from pallas_gateway.runtime.settings.declared_models import (
     facts_of,
@@ -234,7 +235,7 @@ class StartedAgent:
         Raises:
             AgentStartError: `bad_approval`.
         """
-        fast_agent_log.warn_again(self._spec.name)
+        log_events.warn_again(self._spec.name)
         session = await self._create("rehearsal")
         try:
             pause_child_timeouts()

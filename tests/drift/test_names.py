@@ -43,12 +43,12 @@ required: pallas_gateway.repairs.fast_agent.save_history: fast_agent.agents.llm_
 is missing or has changed
 required: pallas_gateway.repairs.openai.websocket_per_call: ResponsesLLM._default_transport_setting \
 is missing or has changed
-required: pallas_gateway.runtime.seams.installation: MCPConnectionManager._suppress_mcp_sse_errors \
+required: pallas_gateway.runtime.preparation: MCPConnectionManager._suppress_mcp_sse_errors \
 is missing or has changed
-required: pallas_gateway.runtime.seams.installation: ToolRunner._advance_iteration does not read _request_params
-required: pallas_gateway.runtime.seams.installation: fast_agent.mcp.client_gateway._http_timeout \
+required: pallas_gateway.runtime.preparation: ToolRunner._advance_iteration does not read _request_params
+required: pallas_gateway.runtime.preparation: fast_agent.mcp.client_gateway._http_timeout \
 is missing or has changed
-required: pallas_gateway.runtime.seams.installation: fast_agent.mcp.client_gateway.sse_client \
+required: pallas_gateway.runtime.preparation: fast_agent.mcp.client_gateway.sse_client \
 is missing or has changed
 fast path off: pallas_gateway.fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed
 fast path off: pallas_gateway.fast_paths.openai_chunks: AsyncOpenAI._process_response_data is missing or has changed

@@ -5,10 +5,16 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.runtime.downstreams.connections.answers import LIMITING, ask_for_gzip, client_of_sse, name_refusal
+from pallas_gateway.runtime.downstreams.connections.answers import (
+    LIMITING,
+    allow_silence,
+    ask_for_gzip,
+    client_of_sse,
+    longest_silence,
+    name_refusal,
+)
 from pallas_gateway.runtime.downstreams.connections.connecting import with_credentials_of_calls
 from pallas_gateway.runtime.downstreams.connections.connection_manager import LazyConnectionManager
-from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence, longest_silence
 from pallas_gateway.runtime.downstreams.listings.reading import ListingError, read_tools
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.protocols import CANNOT_LIST

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.calls.asking.pauses import PausableDeadline
 from pallas_gateway.changes.change import Name
 from pallas_gateway.changes.names import incompatible, misfit, replace
-from pallas_gateway.runtime.downstreams.connections.timeouts import PausableAsyncio
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from mcp.shared._request_clock import RequestClock
 
@@ -46,4 +46,16 @@ def pause_child_timeouts() -> None:
     if module is not None and getattr(module, "asyncio", None) is asyncio:
         if (why := misfit((_CHILD_TIMEOUTS,))) is not None:
             raise incompatible("fast-agent-mcp", why)
-        replace(module, CHILD_CLOCK, lambda _original, _holder: PausableAsyncio())
+        replace(module, CHILD_CLOCK, lambda _original, _holder: _PausableAsyncio())
+
+
+class _PausableAsyncio:
+    """The module `asyncio`, with deadlines that pause while the caller is asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def wait_for[T](self, awaitable: Awaitable[T], timeout: float) -> T:  # noqa: ASYNC109  as in asyncio
+        async with asyncio.timeout(timeout) as deadline:
+            with current_scope.get().questions.pauses.including(PausableDeadline(deadline)):
+                return await awaitable

@@ -1,4 +1,4 @@
-"""Answers of HTTP downstreams: their limits, and refusals that name their status.
+"""Answers of HTTP downstreams: their limits, their time-outs, and refusals that name their status.
 
 The MCP SDK reads JSON answers of any length, refuses events that are larger than 1 MiB, and reports each refusal as
 "Server returned an error response". All is done by response hooks of the HTTP clients.
@@ -28,9 +28,10 @@ from pallas_gateway.http_answers import (
     not_an_answer,
     refusal,
 )
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
 EVENT_BYTES = LARGEST_ANSWER_BYTES
 """Largest event of a stream; the SDK's own limit is smaller than an image."""
@@ -124,6 +125,22 @@ def _is_rpc_error(body: bytes) -> bool:
         return isinstance(jsonrpc_message_adapter.validate_json(body, by_name=False), JSONRPCError)
     except ValueError:
         return False
+
+
+async def allow_silence(request: httpx2.Request) -> None:
+    """As a request hook: lengthen the read time-out by the time for which a question of the call can be open.
+
+    A downstream of the initialize era asks while its tool call is under way. The time-out of a request that waits
+    cannot be changed any more.
+    """
+    seconds: Mapping[str, float | None] = request.extensions.get("timeout", {})
+    if (read := seconds.get("read")) is not None:
+        request.extensions = {**request.extensions, "timeout": {**seconds, "read": longest_silence(read)}}
+
+
+def longest_silence(seconds: float) -> float:
+    """`seconds`, lengthened by the time for which a question of the call can be open."""
+    return seconds + current_scope.get().questions.longest_wait
 
 
 async def ask_for_gzip(request: httpx2.Request) -> None:

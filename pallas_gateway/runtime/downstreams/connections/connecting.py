@@ -10,9 +10,8 @@ from fast_agent.mcp import client_gateway, mcp_connection_manager
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 
-from pallas_gateway.runtime.downstreams.connections.answers import with_limits
+from pallas_gateway.runtime.downstreams.connections.answers import allow_silence, with_limits
 from pallas_gateway.runtime.downstreams.connections.repeats import RepeatingAuth
-from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
 
 if TYPE_CHECKING:

@@ -10,8 +10,13 @@ from fast_agent.mcp import client_gateway
 
 from pallas_gateway.calls.asking.asking import CANNOT_ASK, AskRules, Questions
 from pallas_gateway.calls.questions import Answer, Question
-from pallas_gateway.runtime.downstreams.connections.answers import LIMITING, ask_for_gzip, client_of_sse, name_refusal
-from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence
+from pallas_gateway.runtime.downstreams.connections.answers import (
+    LIMITING,
+    allow_silence,
+    ask_for_gzip,
+    client_of_sse,
+    name_refusal,
+)
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.seams.connections import http_diagnostic_hooks, sse_client
 

@@ -11,7 +11,7 @@ from fast_agent.config import MCPServerSettings
 
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections.shared_clients import SharedClients
-from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence
+from pallas_gateway.runtime.downstreams.connections.answers import allow_silence
 from pallas_gateway.tasks import TaskOwner
 from tests.support.changing import changing_downstream
 
