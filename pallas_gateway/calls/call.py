@@ -30,6 +30,8 @@ CALL_META_KEY = "pallas/call"
 """In `_meta` of a result: the facts of its call."""
 PARAMS_META_KEY = "pallas/params"
 """In `_meta` of a result: the parameters of its call that were ignored or changed."""
+NESTING_META_KEY = "pallas/nesting"
+"""In `_meta` of a `tools/call`: the number of calls above it, sent to all downstreams, of which some are gateways."""
 PDF = "application/pdf"
 Role = Literal["user", "assistant"]
 type Stop = Literal["deadline", "repeat", "oscillation", "max_iterations", "budget", "limited"]

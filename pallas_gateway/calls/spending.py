@@ -1,4 +1,4 @@
-"""The tokens and the cost of one call, with those of its nested calls, and the budgets that end it.
+"""The tokens and the cost of one call, with those of its nested calls, the limits of its tools, and its budgets.
 
 Each LLM turn is added when it ends: to its own call, to the calls above it, and to the caller's account in the limits.
 Before the next turn begins, `ended` has the answer of the limits; so a budget is exceeded by at most one turn of each
@@ -8,20 +8,88 @@ agent that works at that moment.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
-from pallas_gateway.calls.prices import NO_PRICES
-from pallas_gateway.calls.tool_limits import NO_TOOL_LIMITS, ToolLimits
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
-    from pallas_gateway.calls.call import Spent, TurnUsage
+    from pallas_gateway.calls.call import Spent, TurnUsage, Usage
     from pallas_gateway.calls.permit import Excess, Permit
-    from pallas_gateway.calls.prices import Prices
     from pallas_gateway.config.model.agents import AgentSettings
+    from pallas_gateway.config.model.limits import PriceSettings
     from pallas_gateway.tasks import TaskOwner
+
+
+_TOKENS_OF_A_PRICE = 1_000_000
+_log = logging.getLogger("pallas.calls")
+
+
+class ToolLimits:
+    """The calls of tools in one call, by globs over `server/tool`, for all agents of a workflow together."""
+
+    def __init__(self, most: Mapping[str, int] | None = None) -> None:
+        self._most = most or {}
+        self._calls: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        """True if there is a limit."""
+        return bool(self._most)
+
+    def acquire(self, names: Collection[str]) -> str | None:
+        """Count a call of a tool, which may have several names; if it must not run, return the limit as a clause."""
+        matching = self._matching(names)
+        if (full := next((glob for glob in matching if self._calls[glob] >= self._most[glob]), None)) is not None:
+            return f"the limit of one call for tools of '{full}' is {self._most[full]}, and it is reached"
+        self._calls.update(matching)
+        return None
+
+    def release(self, names: Collection[str]) -> None:
+        """Take back the count of a tool call that did not run."""
+        self._calls.subtract(self._matching(names))
+
+    def _matching(self, names: Collection[str]) -> list[str]:
+        return [glob for glob in self._most if any(fnmatchcase(name, glob) for name in names)]
+
+
+NO_TOOL_LIMITS = ToolLimits()
+
+
+class Prices:
+    """The prices of a configuration: by `provider.model`, or by `model` for those of every provider."""
+
+    def __init__(self, by_model: Mapping[str, PriceSettings] | None = None) -> None:
+        self._by_model = by_model or {}
+        self._reported: set[str] = set()
+
+    def of(self, provider: str | None, model: str) -> PriceSettings | None:
+        """Return the price of a model; `provider` is its name in fast-agent's settings."""
+        return self._by_model.get(f"{provider}.{model}") or self._by_model.get(model)
+
+    def cost(self, provider: str | None, model: str, usage: Usage) -> float | None:
+        """Return the cost of one turn; None for a model without a price."""
+        price = self.of(provider, model) if self._by_model else None
+        if price is None:
+            return None
+        read = price.input if price.cached_input is None else price.cached_input
+        write = price.input if price.cache_write is None else price.cache_write
+        cost = usage.input * price.input + usage.cache_read * read
+        cost += usage.cache_write * write + usage.output * price.output
+        return cost / _TOKENS_OF_A_PRICE
+
+    def report_unpriced(self, provider: str | None, model: str) -> None:
+        """Warn, once for each model, that a budget of cost does not include its turns."""
+        name = f"{provider}.{model}" if provider else model
+        if name not in self._reported:
+            self._reported.add(name)
+            # Once for each model, if an agent has `max_cost_per_call`.
+            _log.warning("model has no price", extra={"model": name})
+
+
+NO_PRICES = Prices()
 
 
 @dataclass(frozen=True, slots=True)

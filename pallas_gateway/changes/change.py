@@ -8,6 +8,8 @@ A file of `repairs/` or `fast_paths/` describes its change by a constant `CHANGE
     def install():                   # optional; what is no replacement of a name
     async def settled():             # optional; waits for what it does in the background before an agent has started
     async def close():               # optional; releases what the change holds
+
+The first two may be in another module, `made_in`, which imports libraries that the file must not import so early.
 """
 
 from __future__ import annotations
@@ -126,6 +128,7 @@ class Change:
         needs: names of changes that are made before this one.
         gone_when: a clause; when its file can be deleted. A fast path may have none.
         script: a program that shows the fault without the gateway, a file of tests/upstream/.
+        made_in: the module with the functions that make it, imported only then; empty for the file itself.
     """
 
     name: str
@@ -138,3 +141,4 @@ class Change:
     needs: tuple[str, ...] = field(default=(), kw_only=True)
     gone_when: str = field(default="", kw_only=True)
     script: str | None = field(default=None, kw_only=True)
+    made_in: str = field(default="", kw_only=True)

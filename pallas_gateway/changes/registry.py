@@ -66,6 +66,7 @@ class Registered:
             PlatformError: a repair cannot be made.
         """
         try:
+            makers = import_module(self.change.made_in) if self.change.made_in else self.module
             for what in self.change.replaces:
                 if isinstance(what, Name) and isinstance(self.change.when, Loaded) and not is_loaded(what.path):
                     continue
@@ -73,9 +74,9 @@ class Registered:
                     key = (id(holder), name.path)
                     if key not in self._done:
                         self._require(misfit((name,)))
-                        replace(holder, name, getattr(self.module, name.by))
+                        replace(holder, name, getattr(makers, name.by))
                         self._done.add(key)
-            if not self._is_installed and (install := getattr(self.module, "install", None)) is not None:
+            if not self._is_installed and (install := getattr(makers, "install", None)) is not None:
                 install()
             self._is_installed = True
         except Exception as error:

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.calls.asking.asking import AskRules
-from pallas_gateway.calls.prices import Prices
+from pallas_gateway.calls.spending import Prices
 from pallas_gateway.core import agent_specs
 from pallas_gateway.core.admission import Admission, Limit, Limits
 from pallas_gateway.core.agent_state import AgentState, SharedServices, State

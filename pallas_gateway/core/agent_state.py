@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.asking.asking import AskRules
-from pallas_gateway.calls.prices import NO_PRICES, Prices
+from pallas_gateway.calls.spending import NO_PRICES, Prices
 from pallas_gateway.config.model.values import TRACE_ID
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.tasks import UseCount

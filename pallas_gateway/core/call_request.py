@@ -151,7 +151,7 @@ def requested(  # noqa: PLR0913  what a request says of its call
         mcp_method: None for an API that is not MCP.
         api: the API of the request.
         parent: the call that makes this one, None for a client's own call.
-        nesting: the calls above this one that the client states; see `nesting.stated`.
+        nesting: the calls above this one that the client states; see `stated_nesting`.
     """
     bearer = bearer_of(headers.get("authorization"))
     above = parent.call if parent is not None else None

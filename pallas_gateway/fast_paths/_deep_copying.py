@@ -23,7 +23,7 @@ _NEVER_CHANGING = frozenset({str, int, float, bool, bytes, type(None), datetime,
 _set = object.__setattr__
 
 
-def loading_uncopied(original: Callable[..., None]) -> Callable[..., None]:
+def loading(original: Callable[..., None], _: Any) -> Callable[..., None]:
     """`load_message_history`, which takes messages that only its agent has as they are."""
 
     @wraps(original)
@@ -41,9 +41,7 @@ def loading_uncopied(original: Callable[..., None]) -> Callable[..., None]:
     return load
 
 
-def merging_results(
-    merge: Callable[[list[PromptMessageExtended]], list[PromptMessageExtended]],
-) -> Callable[[list[PromptMessageExtended]], list[PromptMessageExtended]]:
+def merging(merge: Callable[[list[PromptMessageExtended]], list[PromptMessageExtended]], _: Any) -> Any:
     """To append the results of tools to a message, fast-agent copies all messages, also when there are no results."""
 
     @wraps(merge)
@@ -53,7 +51,7 @@ def merging_results(
     return merged
 
 
-def preparing(prepare: Callable[..., _CallContext]) -> Callable[..., _CallContext]:
+def preparing(prepare: Callable[..., _CallContext], _: Any) -> Callable[..., _CallContext]:
     """`_prepare_llm_call`, which copies each message once."""
 
     @wraps(prepare)
@@ -92,13 +90,18 @@ def _to_copy(history: list[PromptMessageExtended]) -> list[Any]:
     return [*map(_Uncopied, history[:-1]), *history[-1:]] if isinstance(history, Unshared) else history
 
 
+def changed(_original: Any, _: Any) -> Callable[..., Any]:
+    """Copy a model of ordinary values without asking each how it wants to be copied."""
+    return fast_deepcopy
+
+
 def fast_deepcopy[T: BaseModel](model: T, memo: dict[int, Any] | None = None) -> T:
     """`BaseModel.__deepcopy__`, for models of ordinary values and without private attributes."""
     memo = {} if memo is None else memo
     return _model(model, memo) if _is_ordinary(model) else BaseModel.__deepcopy__(model, memo)
 
 
-def copying_tools(original: Callable[..., Tool]) -> Callable[..., Tool]:
+def copying_tools(original: Callable[..., Tool], _: Any) -> Callable[..., Tool]:
     """`Tool.model_copy`, with which fast-agent gives a deep copy another name."""
 
     @wraps(original)

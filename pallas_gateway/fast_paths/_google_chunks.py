@@ -33,7 +33,7 @@ class _Made(dict[str, Any]):
         self.made = response
 
 
-def converting(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+def changed(original: Callable[..., dict[str, Any]], _: Any) -> Callable[..., dict[str, Any]]:
     """Make chunks of text here."""
 
     @wraps(original)
@@ -47,14 +47,15 @@ def converting(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[st
     return convert
 
 
-def from_made(original: Callable[..., Any]) -> Callable[..., Any]:
+def taking(method: Any, _: Any) -> Any:
     """Take the responses of chunks that were made here."""
+    original: Callable[..., Any] = method.__func__
 
     @wraps(original)
     def from_response(cls: Any, *, response: dict[str, Any], kwargs: dict[str, Any]) -> Any:
         return response.made if type(response) is _Made else original(cls, response=response, kwargs=kwargs)
 
-    return from_response
+    return classmethod(from_response)
 
 
 def response_of_text(chunk: Any) -> types.GenerateContentResponse | None:

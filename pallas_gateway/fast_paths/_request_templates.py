@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
 from openai import AsyncOpenAI
+from openai._constants import RAW_RESPONSE_HEADER
+from openai._streaming import extract_stream_chunk_type
 from openai._types import NotGiven
+from openai._utils import is_given
 from openai._utils._json import openapi_dumps
 from pydantic_core import to_json
 
 from pallas_gateway.calls.current import running_call
-from pallas_gateway.fast_paths._plain_messages import PlainMessages
-from pallas_gateway.fast_paths._streamed_bodies import StreamedBody, encoded
+from pallas_gateway.fast_paths._streamed_bodies import PlainMessages, StreamedBody, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,8 +28,8 @@ _TEMPLATES = "_pallas_templates"
 """The attribute of a client that has its templates."""
 
 
-def building(build: Callable[..., Any]) -> Callable[..., Any]:
-    """`AsyncOpenAI._build_request` with templates."""
+def changed(build: Callable[..., Any], _: Any) -> Callable[..., Any]:
+    """Build plain requests from templates."""
 
     @wraps(build)
     def build_request(self: Any, options: FinalRequestOptions, *, retries_taken: int = 0) -> Any:
@@ -46,6 +48,35 @@ def building(build: Callable[..., Any]) -> Callable[..., Any]:
         return template.request(encoded(body, to_json if is_plain else openapi_dumps))
 
     return build_request
+
+
+def streaming(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
+    """Return the stream of a streamed response at once."""
+    chunk_of = cache(extract_stream_chunk_type)
+
+    @wraps(original)
+    async def process_response(self: Any, *, response: Any, stream: bool, stream_cls: Any, **given: Any) -> Any:
+        is_raw = RAW_RESPONSE_HEADER in response.request.headers
+        if not stream or stream_cls is None or is_raw or is_given(given["options"].post_parser):
+            return await original(self, response=response, stream=stream, stream_cls=stream_cls, **given)
+        return stream_cls(cast_to=chunk_of(stream_cls), response=response, client=self, options=given["options"])
+
+    return process_response
+
+
+def naming(original: Callable[[Any], str], _: Any) -> Callable[[Any], str]:
+    """Make the key of a request only if a header sends it."""
+
+    @wraps(original)
+    def idempotency_key(self: Any) -> str:
+        return "" if self._idempotency_header is None else original(self)
+
+    return idempotency_key
+
+
+def install() -> None:
+    """Leave out the copies of "not given", which pydantic makes for each request."""
+    NotGiven.__deepcopy__ = lambda value, _: value  # type: ignore[attr-defined]
 
 
 def _is_of_fast_agent(client: Any) -> bool:

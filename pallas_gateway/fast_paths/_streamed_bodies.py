@@ -62,6 +62,10 @@ class StreamedBody(httpx2.AsyncByteStream):
                 await give_way(began)
 
 
+class PlainMessages(list[Any]):
+    """The messages of a request that consists of JSON's own types."""
+
+
 class _Marks:
     """Marks for the images of one request; `images` are those that were found, in their order."""
 

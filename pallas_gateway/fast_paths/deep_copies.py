@@ -6,12 +6,7 @@ changes an earlier one. A turn copies all others once, with a copy for the few t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from pallas_gateway.changes.change import FAST_PATH, Change, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _AGENT = "fast_agent.agents.llm_decorator:LlmDecorator"
 CHANGE = Change(
@@ -29,39 +24,5 @@ CHANGE = Change(
     ),
     relies_on=(Name(f"{_AGENT}._template_prefix_messages", ("self",)),),
     gone_when="a turn copies messages once",
+    made_in="pallas_gateway.fast_paths._deep_copying",
 )
-
-
-def changed(_original: Any, _: Any) -> Callable[..., Any]:
-    """Copy a model of ordinary values without asking each how it wants to be copied."""
-    from pallas_gateway.fast_paths._deep_copying import fast_deepcopy  # noqa: PLC0415  as late as the library
-
-    return fast_deepcopy
-
-
-def copying_tools(original: Any, _: Any) -> Callable[..., Any]:
-    """Copy tools field by field."""
-    from pallas_gateway.fast_paths import _deep_copying  # noqa: PLC0415  as above
-
-    return _deep_copying.copying_tools(original)
-
-
-def loading(original: Any, _: Any) -> Callable[..., Any]:
-    """Load messages uncopied if only their agent has them."""
-    from pallas_gateway.fast_paths import _deep_copying  # noqa: PLC0415  as above
-
-    return _deep_copying.loading_uncopied(original)
-
-
-def preparing(original: Any, _: Any) -> Callable[..., Any]:
-    """Copy each message of a turn once."""
-    from pallas_gateway.fast_paths import _deep_copying  # noqa: PLC0415  as above
-
-    return _deep_copying.preparing(original)
-
-
-def merging(original: Any, _: Any) -> Any:
-    """Copy no messages to merge nothing."""
-    from pallas_gateway.fast_paths import _deep_copying  # noqa: PLC0415  as above
-
-    return staticmethod(_deep_copying.merging_results(original))

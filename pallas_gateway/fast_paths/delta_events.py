@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.changes.change import FAST_PATH, Change, EachModule, Loaded
-from pallas_gateway.fast_paths._json_text import INSIDE_OF_STRING
+from pallas_gateway.fast_paths._joined_events import INSIDE_OF_STRING, joining
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +53,6 @@ _VARYING = re.compile(rb'(?<="sequence_number":) *\d+|(?<="obfuscation":) *"\w*"
 
 def changed(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
     """A provider's client that joins events of the answers that it receives."""
-    from pallas_gateway.fast_paths._joined_events import joining  # noqa: PLC0415  not before an LLM is used
-
     return joining(original, DeltaEvents)
 
 

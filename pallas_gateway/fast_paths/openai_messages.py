@@ -15,7 +15,7 @@ from typing_extensions import get_type_hints, is_typeddict
 
 from pallas_gateway.calls.current import running_call
 from pallas_gateway.changes.change import FAST_PATH, Change, EachClass, Loaded, Name
-from pallas_gateway.fast_paths._plain_messages import PlainMessages
+from pallas_gateway.fast_paths._streamed_bodies import PlainMessages
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:

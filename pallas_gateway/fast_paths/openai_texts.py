@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.changes.change import FAST_PATH, Change, EachModule, Loaded, Name
-from pallas_gateway.fast_paths._json_text import INSIDE_OF_STRING
+from pallas_gateway.fast_paths._joined_events import INSIDE_OF_STRING, joining
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,8 +43,6 @@ _ROLES = (None, "assistant")
 
 def changed(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
     """A client of OpenAI's library that joins texts of the answers that it receives."""
-    from pallas_gateway.fast_paths._joined_events import joining  # noqa: PLC0415  not before an LLM is used
-
     return joining(original, Texts)
 
 

@@ -14,7 +14,7 @@ from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import fast_agent_api, preparation
 from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache
-from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
+from pallas_gateway.runtime.downstreams.programs.program_pool import Programs
 from pallas_gateway.runtime.failures import is_about_the_model, start_reason
 from pallas_gateway.runtime.llm.loading import load_providers
 from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests

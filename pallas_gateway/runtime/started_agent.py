@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
-from pallas_gateway.calls import nesting
 from pallas_gateway.calls.asking.asking import NO_QUESTIONS
+from pallas_gateway.calls.call import NESTING_META_KEY
 from pallas_gateway.calls.current import AgentCall, calling
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.changes.registry import registry
@@ -22,9 +22,7 @@ from pallas_gateway.runtime.call.tool_approval import refuse_unenforceable
 from pallas_gateway.runtime.call.turn_meter import TurnMeter
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
-from pallas_gateway.runtime.downstreams.listings.known_tools import KnownTools
-from pallas_gateway.runtime.downstreams.listings.read_only import local_tools_only_read
-from pallas_gateway.runtime.downstreams.listings.tool_names import tool_names
+from pallas_gateway.runtime.downstreams.listings.known_tools import KnownTools, local_tools_only_read, tool_names
 from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
 from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, has_journal
@@ -60,7 +58,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache
-    from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
+    from pallas_gateway.runtime.downstreams.programs.program_pool import Programs
     from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
 
@@ -321,7 +319,7 @@ class StartedAgent:
             on_llm_repeat=WeakMethod(observer.note_repeat),
             reading_pause=WeakMethod(observer.reading_pause),
         )
-        meta = {nesting.META_KEY: call.nesting + 1}
+        meta = {NESTING_META_KEY: call.nesting + 1}
         with (
             entered(scope),
             calling(running),

@@ -14,7 +14,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.limits import ProgramLimits
-from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
+from pallas_gateway.runtime.downstreams.programs.program_pool import Programs
 from pallas_gateway.runtime.downstreams.programs.program_process import ProgramProcess
 from pallas_gateway.runtime.downstreams.programs.program_transport import MOST_UNREAD, Greeting, connection
 from pallas_gateway.runtime.protocols import StdioProgram

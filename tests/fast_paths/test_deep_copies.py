@@ -225,7 +225,7 @@ def a_tool() -> Tool:
 @pytest.mark.parametrize("update", [None, {"name": "server__look"}, {"input_schema": {"type": "object"}}])
 def test_a_copied_tool_is_equal_and_shares_nothing_that_can_change(update: dict[str, Any] | None) -> None:
     theirs = inspect.unwrap(Tool.model_copy)
-    tool, ours = a_tool(), copying_tools(theirs)
+    tool, ours = a_tool(), copying_tools(theirs, None)
 
     made = ours(tool, deep=True, update=update)
 

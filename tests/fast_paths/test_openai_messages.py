@@ -19,7 +19,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from typing_extensions import TypedDict
 
-from pallas_gateway.fast_paths._plain_messages import PlainMessages
+from pallas_gateway.fast_paths._streamed_bodies import PlainMessages
 from pallas_gateway.fast_paths.openai_messages import changed, has_no_annotations, is_plain, unprinted
 from tests.support.loaded_providers import load
 

@@ -15,8 +15,8 @@ from openai._utils import is_given
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from pallas_gateway.calls.current import AgentCall, LlmTurn, calling
-from pallas_gateway.fast_paths._plain_messages import PlainMessages
 from pallas_gateway.fast_paths._request_templates import KEPT_TEMPLATES
+from pallas_gateway.fast_paths._streamed_bodies import PlainMessages
 from tests.support.loaded_providers import load
 from tests.support.pairs import pairs
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
-from pallas_gateway.calls import nesting
 from pallas_gateway.calls.asking.asking import CANNOT_ASK
+from pallas_gateway.calls.call import NESTING_META_KEY
 from pallas_gateway.calls.conversation import conversation_id_of
 from pallas_gateway.core.call_request import requested
 from pallas_gateway.doors.mcp.envelope import caller_of, headers_of, key_of
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pallas_gateway.doors.mcp.envelope import Context
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.protocols import ParentCall
+
+_MOST_NESTING = 1_000_000
 
 type MessageResult = CallToolResult | InputRequiredResult | dict[str, Any]
 """The last one is a `CreateTaskResult`."""
@@ -75,7 +78,7 @@ class McpToolRequest:
             StreamAsker(context) if context.session.can_send_request else CANNOT_ASK,
             key_of(context, endpoint, context.request_id),
             Round.of(context, params),
-            nesting=nesting.stated((context.meta or {}).get(nesting.META_KEY)),
+            nesting=stated_nesting((context.meta or {}).get(NESTING_META_KEY)),
         )
 
     def of(
@@ -102,3 +105,13 @@ class McpToolRequest:
 async def parsed(asked: Call, arguments: Mapping[str, Any], agent: HostedAgent) -> Call:
     """Add the arguments to a call; see `tools.parse_call`."""
     return await in_parts(parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries))
+
+
+def stated_nesting(value: object) -> int:
+    """Return the number of calls above a call, as its client states it; 0 for other values.
+
+    It is a lower bound: by a number a client reaches the limit earlier. It never counts as a call of this gateway.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
+        return 0
+    return int(min(value, _MOST_NESTING))

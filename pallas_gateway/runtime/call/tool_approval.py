@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 
 from pallas_gateway.calls.asking.approvals import approval_question
-from pallas_gateway.calls.tool_limits import NO_TOOL_LIMITS
+from pallas_gateway.calls.spending import NO_TOOL_LIMITS
 from pallas_gateway.config.loading.tool_policies import LOCAL, may_name_tools_of, of_no_server, policies
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.call.journal import ask_in_tool

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pallas_gateway.calls.call import Spent, TurnUsage, Usage
 from pallas_gateway.calls.permit import NO_PERMIT, Excess, Permit
-from pallas_gateway.calls.prices import Prices
-from pallas_gateway.calls.spending import Spending
+from pallas_gateway.calls.spending import Prices, Spending
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.limits import PriceSettings
 from pallas_gateway.tasks import TaskOwner

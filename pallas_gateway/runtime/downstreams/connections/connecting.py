@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
+from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -13,11 +15,15 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 from pallas_gateway.runtime.downstreams.connections.answers import allow_silence, with_limits
 from pallas_gateway.runtime.downstreams.connections.repeats import RepeatingAuth
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
+from pallas_gateway.runtime.downstreams.listings.server_listing import CONNECT_SECONDS
 
 if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings
 
+    from pallas_gateway.tasks import TaskOwner
+
 _WITHOUT_POLLING = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is accepted, and means no polling
+KEPT_SOCKETS = 100
 
 
 async def attach(aggregator: MCPAggregator, server: str) -> None:
@@ -29,7 +35,7 @@ async def attach(aggregator: MCPAggregator, server: str) -> None:
         await aggregator._attach_server_locked(server_name=server, server_config=None, options=_WITHOUT_POLLING)
 
 
-def http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.AsyncClient:
+def _http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.AsyncClient:
     """An HTTP client for a server, like those that fast-agent makes for each connection."""
     prepared = client_gateway._prepare_headers_and_auth(settings, trigger_oauth=False, oauth_mode="disabled")
     return with_limits(
@@ -43,7 +49,7 @@ def http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.As
     )
 
 
-async def close_idle(client: httpx2.AsyncClient) -> bool:
+async def _close_idle(client: httpx2.AsyncClient) -> bool:
     """Close the sockets that were idle for too long; return True if any is left open."""
     transports = [one for one in (client._transport, *client._mounts.values()) if one is not None]
     pools = [one._pool for one in transports if isinstance(one, httpx2.AsyncHTTPTransport)]
@@ -71,3 +77,55 @@ def with_credentials_of_calls(config: MCPServerSettings, prepared: PreparedHttpA
 def _has_credentials(url: str | None) -> bool:
     parsed = httpx2.URL(url or "")
     return bool(parsed.username or parsed.password)
+
+
+class SharedClients:
+    """Makes the client of each downstream, and closes its sockets when they are idle for `keep_alive_seconds`."""
+
+    def __init__(self, tasks: TaskOwner, keep_alive_seconds: float) -> None:
+        self._tasks = tasks
+        self._keep_alive_seconds = keep_alive_seconds
+        self._clients: list[httpx2.AsyncClient] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def make(self, settings: MCPServerSettings) -> httpx2.AsyncClient:
+        """Make a client for a downstream. Each request is authorised by itself; cookies are not kept."""
+        kept = httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=self._keep_alive_seconds)
+        client = _http_client(settings, kept)
+        client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+        client.event_hooks["request"].append(self._on_request)
+        if client.timeout.connect is None:
+            client.timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+        self._clients.append(client)
+        return client
+
+    def stop_sweeping(self) -> None:
+        """Start no task any more; the clients stay open."""
+        self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+
+    async def close(self) -> None:
+        """Close all clients."""
+        self.stop_sweeping()
+        for client in self._clients:
+            await client.aclose()
+
+    async def _on_request(self, _: httpx2.Request) -> None:
+        self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        """Close idle sockets later: a pool closes them only when it is used, which ends with the last call."""
+        if self._sweep is None and not self._is_closed:
+            loop, seconds = asyncio.get_running_loop(), 2 * self._keep_alive_seconds
+            self._sweep = loop.call_later(seconds, self._sweep_now, context=Context())
+
+    def _sweep_now(self) -> None:
+        self._sweep = None
+        self._tasks.spawn(self._close_idle(), name="close idle sockets", report=True)
+
+    async def _close_idle(self) -> None:
+        left = [await _close_idle(client) for client in self._clients]
+        if any(left):
+            self._sweep_later()

@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from copy import copy
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast, override
 from weakref import WeakKeyDictionary
 
 import httpx2
 from fast_agent.core.exceptions import ServerInitializationError, walk_exception_chain
+from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types.version import LATEST_MODERN_VERSION
 
 from pallas_gateway.runtime.downstreams.connections import repeats
-from pallas_gateway.runtime.downstreams.connections.listed_connections import (
-    PrimedConnection,
-    break_cycles,
-)
-from pallas_gateway.runtime.downstreams.connections.stateless_servers import stateless_server
+from pallas_gateway.runtime.downstreams.connections.answers import EVENT_BYTES
+from pallas_gateway.runtime.downstreams.connections.stateless_servers import break_cycles, stateless_server
 from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
 from pallas_gateway.runtime.downstreams.programs.program_process import ProgramError
+from pallas_gateway.runtime.downstreams.programs.program_transport import connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -33,13 +36,12 @@ if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context
     from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
-    from fast_agent.mcp.client_connection import MCPClientConnection
     from fast_agent.mcp_server_registry import ServerRegistry
+    from mcp.client import Transport
     from mcp_types import DiscoverResult
 
     from pallas_gateway.runtime.downstreams.connections.stateless_servers import StatelessServer
     from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
-
 
 _log = logging.getLogger("pallas.runtime")
 
@@ -185,7 +187,7 @@ class LazyConnectionManager(MCPConnectionManager):
     ) -> Callable[[], MCPClientConnection]:
         listing = self.listings.get(options["server_name"])
         if isinstance(listing, ServerListing):
-            return lambda: PrimedConnection(server_conn_holder[0], listing)
+            return lambda: _PrimedConnection(server_conn_holder[0], listing)
         if (make := self.factories.get(options["server_name"])) is not None:
             return lambda: make(server_conn_holder[0])
         return super()._client_connection_factory(server_conn_holder, **options)
@@ -271,3 +273,45 @@ def _without_subscriptions(discovered: DiscoverResult) -> DiscoverResult:
         if (feature := getattr(discovered.capabilities, name)) is not None
     }
     return discovered.model_copy(update={"capabilities": discovered.capabilities.model_copy(update=features)})
+
+
+class _PrimedConnection(MCPClientConnection):
+    """A connection of one call to a server of the initialize era, or to a program."""
+
+    def __init__(self, server: ServerConnection, listing: ServerListing) -> None:
+        config = server.server_config
+        super().__init__(
+            _transport(server, listing),
+            server._callback_runtime,
+            read_timeout_seconds=config.read_timeout_seconds,
+            cache=False,
+            protocol_mode="legacy" if listing.discovered is None else "auto",
+        )
+        self._listing = listing
+        if listing.discovered is not None:
+            self.client.mode = LATEST_MODERN_VERSION
+            self.client.prior_discover = listing.discovered
+
+    @override
+    async def __aenter__(self) -> MCPClientConnection:
+        await super().__aenter__()
+        self._listing.prime(self.client.session)
+        return self
+
+
+def _transport(server: ServerConnection, listing: ServerListing) -> Transport:
+    if listing.program is not None:
+        greeting = listing.program.discovery if listing.discovered is not None else None
+        return connection(listing.program, partial(_mark_ended, server), greeting=greeting)
+    if listing.http_client is None:
+        raise TypeError("a listing without a way to its server")
+    client = copy(listing.http_client)  # the same sockets
+    # A load balancer may route a session to its server by a cookie, which is kept until the end of the session.
+    client.cookies = httpx2.Cookies()
+    url = server.server_config.url or ""
+    return streamable_http_client(url, http_client=client, max_sse_event_size=EVENT_BYTES)
+
+
+def _mark_ended(server: ServerConnection) -> None:
+    """Have the next tool call of the call connect again."""
+    server._error_occurred = True

@@ -23,7 +23,6 @@ from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, ErrorData, JSONRPCRequ
 from pallas_gateway.changes.change import Fault
 from pallas_gateway.runtime.downstreams.connections import repeats
 from pallas_gateway.runtime.downstreams.connections.answers import EVENT_BYTES
-from pallas_gateway.runtime.downstreams.connections.listed_connections import break_cycles
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -53,6 +52,9 @@ Repair: `PostDispatcher`: the task that needs an answer sends the request and re
         test="tests/unit/runtime/downstreams/connections/test_stateless_servers.py",
     ),
 )
+
+
+_OWN_METHODS = ("message_handler", "sampling_callback", "elicitation_callback")
 
 
 class StatelessServer:
@@ -99,6 +101,12 @@ def stateless_server(
     connection = MCPClientConnection(cast("Any", dispatcher), callbacks, cache=False)
     connection.client._session = session  # as if it had been entered
     return StatelessServer(connection, callbacks)
+
+
+def break_cycles(callbacks: Any) -> None:
+    """Remove the methods that the callbacks of an ended connection have in their attributes."""
+    for name in _OWN_METHODS:
+        setattr(callbacks, name, None)
 
 
 class PostDispatcher(JSONRPCDispatcher):

@@ -17,8 +17,8 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.changes.change import Fault
 from pallas_gateway.limits import ListingLimits
+from pallas_gateway.runtime.downstreams.connections.connecting import SharedClients
 from pallas_gateway.runtime.downstreams.connections.connection_manager import listing_of
-from pallas_gateway.runtime.downstreams.connections.shared_clients import SharedClients
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.inquiry import Inquiry
 from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache, ListingKey

@@ -6,26 +6,41 @@ for those who can be is known separately.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.calls.asking.asking import declaring
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.identity.caller import ANONYMOUS
-from pallas_gateway.runtime.downstreams.listings.read_only import only_reads
+from pallas_gateway.runtime.downstreams.connections import connecting
+from pallas_gateway.runtime.downstreams.connections.connection_manager import cut_off, faults_of, tools_of
+from pallas_gateway.runtime.downstreams.listings.reading import listing_within
 from pallas_gateway.runtime.downstreams.tool_filters import may_use
-from pallas_gateway.runtime.protocols import ServerTools
-from pallas_gateway.runtime.scope import CallScope, current_scope, entered
+from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.protocols import CANNOT_LIST, ServerTools
+from pallas_gateway.runtime.scope import CallScope, connect_nothing, current_scope, entered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from fast_agent.agents.agent_types import AgentConfig
+    from fast_agent.context import Context
+    from mcp_types import Tool
 
+    from pallas_gateway.calls.questions import Mode
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
     from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream
+
+
+LISTING_SECONDS = 20.0
+"""The time that a call waits for the program of a stdio server."""
+_KNOWN = "fast_agent.agents."
+"""Package of the classes of agents; a class of the project, or an agent elsewhere, may do anything."""
 
 
 class KnownTools:
@@ -75,7 +90,7 @@ class KnownTools:
 
     def _declare_to_only_read(self) -> bool:
         servers = (self._of_server(one, ANONYMOUS) for one in self._downstreams if one.peer is None)
-        return all(server.tools is not None and all(map(only_reads, server.tools)) for server in servers)
+        return all(server.tools is not None and all(map(_only_reads, server.tools)) for server in servers)
 
     def _of_server(self, downstream: Downstream, caller: Caller) -> ServerTools:
         name, tools, why = downstream.name, None, None
@@ -99,3 +114,47 @@ class KnownTools:
 def _for_askable() -> CallScope:
     """The present scope with a caller that can be asked."""
     return replace(current_scope.get(), questions=declaring(MODES))
+
+
+async def tool_names(
+    server: str, agent: str, context: Context | None, modes: Collection[Mode] = ()
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The names of the tools that `server` offers to a caller without a token who can be asked in these modes.
+
+    With why others are left out.
+
+    Raises:
+        ConnectionError: they could not be listed; the message has the reason.
+    """
+    aggregator = MCPAggregator([server], context=context, name=agent)
+    cutting = asyncio.get_running_loop().call_later(LISTING_SECONDS, cut_off, aggregator)
+    try:
+        async with listing_within(LISTING_SECONDS):
+            with entered(CallScope(connect=connect_nothing, questions=declaring(modes))):
+                async with aggregator:
+                    await connecting.attach(aggregator, server)
+                    return frozenset(tools_of(aggregator, server)), faults_of(aggregator, server)
+    except Exception as error:
+        raise ConnectionError(one_line(error).removeprefix(CANNOT_LIST)) from error
+    finally:
+        cutting.cancel()
+
+
+def _only_reads(tool: Tool) -> bool:
+    """Return True if a tool declares that it changes nothing."""
+    return tool.annotations is not None and tool.annotations.read_only_hint is True
+
+
+async def local_tools_only_read(agents: Iterable[Any]) -> bool:
+    """Return True if no unconnected agent has a tool that may change something: a function, a shell, files.
+
+    The tools of servers are not among theirs before they are connected. Tools that call another of the agents do
+    nothing else, and servers that are attached later are unknown.
+    """
+    for agent in agents:
+        if not type(agent).__module__.startswith(_KNOWN) or agent.config.mcp_connect:
+            return False
+        others = getattr(agent, "_child_agents", ())  # of an agent that has others as tools
+        if any(not _only_reads(tool) for tool in (await agent.list_tools()).tools if tool.name not in others):
+            return False
+    return True

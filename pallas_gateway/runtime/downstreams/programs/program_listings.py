@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from pallas_gateway.limits import ProgramLimits
     from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
     from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
-    from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
-    from pallas_gateway.runtime.downstreams.programs.program_pool import ProgramPool
+    from pallas_gateway.runtime.downstreams.programs.program_pool import ProgramPool, Programs
     from pallas_gateway.runtime.protocols import Downstream, ProgramState
 
 

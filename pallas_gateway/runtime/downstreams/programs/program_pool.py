@@ -1,6 +1,7 @@
 """The processes of one stdio server, which are started and initialised before a call uses them.
 
-A process that a call has used is ended, never used again. With `shared: true` all calls use one process.
+A process that a call has used is ended, never used again. With `shared: true` all calls use one process. Agents that
+are configured with the same program share its processes: those that wait have received nothing of any call.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.runtime.downstreams.programs.program_process import ProgramBusyError, ProgramError, ProgramProcess
 from pallas_gateway.runtime.downstreams.programs.program_transport import DISCOVER, INITIALIZE, Greeting
@@ -21,6 +22,8 @@ from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from pallas_gateway.calls.asking.asking import Questions
     from pallas_gateway.limits import ProgramLimits
     from pallas_gateway.runtime.protocols import StdioProgram
@@ -334,3 +337,44 @@ class ProgramPool:
 
 def _state_after(greeting: Greeting) -> ProgramState:
     return ProgramState(protocol=MODERN if greeting.method == DISCOVER else greeting.method)
+
+
+class Programs:
+    """The programs of all agents; an async context manager that is left after the last agent."""
+
+    def __init__(self, limits: ProgramLimits) -> None:
+        self._limits = limits
+        self._pools: dict[Hashable, ProgramPool] = {}
+        self._tasks = TaskOwner(close_seconds=2 * limits.leave_seconds + 10)
+
+    async def __aenter__(self) -> Self:
+        """Nothing to open."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End all processes and wait for that."""
+        for key in list(self._pools):
+            self._close(key)
+        await self._tasks.__aexit__()
+
+    def acquire(self, server: str, program: StdioProgram) -> ProgramPool:
+        """Return the processes of a server's program, to be given back by `release`."""
+        key = _key_of(server, program)
+        pool = self._pools.setdefault(key, ProgramPool(server, program, self._limits))
+        pool.users += 1
+        return pool
+
+    def release(self, pool: ProgramPool) -> None:
+        """Give back what `acquire` returned; the last user's ends the processes."""
+        pool.users -= 1
+        if pool.users == 0:
+            self._close(_key_of(pool.server, pool.program))
+
+    def _close(self, key: Hashable) -> None:
+        if (pool := self._pools.pop(key, None)) is not None:
+            self._tasks.spawn(pool.close(), name=f"end {pool.server}", report=True)
+
+
+def _key_of(server: str, program: StdioProgram) -> Hashable:
+    environ = tuple(sorted(program.environ.items()))
+    return server, program.command, program.arguments, environ, program.directory, program.processes

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.calls.tool_limits import NO_TOOL_LIMITS, ToolLimits
+from pallas_gateway.calls.spending import NO_TOOL_LIMITS, ToolLimits
 
 
 @given(st.lists(st.sampled_from(["search/a", "search/b", "files/read", "local/x"]), max_size=40))

@@ -10,8 +10,8 @@ import pytest
 from fast_agent.config import MCPServerSettings
 
 from pallas_gateway.runtime import preparation
-from pallas_gateway.runtime.downstreams.connections.shared_clients import SharedClients
 from pallas_gateway.runtime.downstreams.connections.answers import allow_silence
+from pallas_gateway.runtime.downstreams.connections.connecting import SharedClients
 from pallas_gateway.tasks import TaskOwner
 from tests.support.changing import changing_downstream
 
