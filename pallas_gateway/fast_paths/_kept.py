@@ -12,17 +12,18 @@ from collections import OrderedDict
 from contextvars import Context, ContextVar
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 from weakref import WeakKeyDictionary
 
+import aiohttp
 from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas_gateway.calls.current import running_call
-from pallas_gateway.fast_paths._sockets import session
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import holds
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -136,3 +137,44 @@ def keep_open(http: Any) -> None:
 
 def _session(transport: Any) -> Any:
     return session(transport.ssl_context, running_call.get().llm_limits.keep_alive_seconds)
+
+
+def session(ssl_context: ssl.SSLContext, keep_alive_seconds: float) -> aiohttp.ClientSession:
+    """Make the session of one client: it keeps no cookies and does not limit the number of sockets."""
+    connector = _Connector(limit=0, keepalive_timeout=keep_alive_seconds, ssl=ssl_context)
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Discards pooled sockets that received unsolicited data, and opens sockets in an empty context.
+
+    A socket and its timer outlive the call that opened them, and asyncio keeps the context of that call with both: it
+    has the caller's token.
+    """
+
+    @override
+    async def _get(self, *arguments: Any) -> Any:
+        connection: Any = await super()._get(*arguments)
+        while connection is not None and connection.protocol.should_close:
+            connection.close()  # the next turn would read the data as its answer
+            connection = await super()._get(*arguments)
+        return connection
+
+    @override
+    async def _create_connection(self, *arguments: Any) -> Any:
+        connect = super()._create_connection(*arguments)
+        connecting = asyncio.get_running_loop().create_task(connect, name="connect to an LLM", context=Context())
+        try:
+            return await connecting
+        except asyncio.CancelledError:
+            connecting.add_done_callback(_close)  # the connection may have opened just then
+            raise
+
+    @override
+    def _release(self, *arguments: Any, **options: Any) -> None:
+        Context().run(super()._release, *arguments, **options)
+
+
+def _close(connecting: asyncio.Task[Any]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().close()

@@ -200,17 +200,14 @@ class FastAgentInstance:
 
     @property
     def turns(self) -> tuple[TurnUsage, ...]:
-        """The LLM turns so far."""
         return self._meter.turns
 
     @property
     def iterations(self) -> int:
-        """The number of LLM turns begun so far, as counted by the hooks."""
         return self._observer.iterations
 
     @property
     def tool_uses(self) -> Sequence[ToolUse]:
-        """The tool calls so far."""
         return self._observer.tool_uses
 
     @property
@@ -240,7 +237,6 @@ class FastAgentInstance:
 
     @property
     def journal(self) -> CallJournal | None:
-        """The course of the call; see `Instance.journal`."""
         return self._journal
 
     async def connect_one(self, aggregator: MCPAggregator, only: str | None = None) -> None:
@@ -261,7 +257,6 @@ class FastAgentInstance:
                 await rebuild_agent_instruction(agent)
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
-        """Answer the call; see `Instance.generate`."""
         generation = self._spawn(self._answer(call), name=f"generate {call.call_id}")
         is_over = await self._ends_within(generation, timeout_seconds)
         if is_over and (ended := self._meter.spending.ended) is not None:
@@ -288,7 +283,6 @@ class FastAgentInstance:
         )
 
     async def run_tool(self, call: Call, *, timeout_seconds: float) -> Reply:
-        """Run the tool of the call; see `Instance.run_tool`."""
         work = run_requested_tool(call, self._agents, self._served, self.connect_one, self._observer)
         running = self._spawn(work, name=f"run a tool {call.call_id}")
         if await self._ends_within(running, timeout_seconds):
@@ -325,7 +319,6 @@ class FastAgentInstance:
             self._deadline = None  # it has the task, whose context refers to this instance
 
     def extend(self, seconds: float) -> None:
-        """Move the deadline of the running call; see `Instance.extend`."""
         if self._deadline is not None and not self._deadline.expired():
             self._seconds = seconds
             self._deadline.reschedule(asyncio.get_running_loop().time() + seconds)

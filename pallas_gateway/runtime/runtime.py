@@ -118,7 +118,6 @@ class FastAgentRuntime:
         return wrong_values_left_out(self._config_file, known)
 
     async def problems_of(self, declared: Declared) -> Sequence[tuple[str, str]]:
-        """Return the problems of a declared agent; see `Runtime.problems_of`."""
         try:
             await self._factory.make(AgentSpec("agent", None, 1, 0, 0, None, {}, declared=declared))
         except AgentStartError as error:
@@ -128,7 +127,6 @@ class FastAgentRuntime:
 
     @asynccontextmanager
     async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncIterator[StartedAgent]:
-        """Make and start one agent; see `Runtime.start`."""
         with self._factory.starting(spec):
             fast = await self._made(spec, reread=reread)
             entered = _Entered(fast)

@@ -140,22 +140,18 @@ class StartedAgent:
 
     @property
     def model(self) -> ModelFacts:
-        """The model that the served agent uses."""
         return self._model
 
     @property
     def provider(self) -> LlmProvider | None:
-        """The provider of that model; None for fast-agent's test models."""
         return self._provider
 
     def model_named(self, spec: str) -> ModelFacts:
-        """One of the models that callers may choose."""
         with entered(self._outside_calls), calling(AgentCall(self._spec.name)):
             return facts_of(spec)
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
-        """Every MCP server that the module's agents use."""
         return tuple(self._downstreams.values())
 
     @property
@@ -165,7 +161,6 @@ class StartedAgent:
 
     @property
     def model_names(self) -> frozenset[str]:
-        """The names of all models that its calls may use, with and without their providers'."""
         used = {*self._models_used, *map(provider_and_model, self._spec.models)}
         return frozenset(name for provider, model in used for name in (f"{provider}.{model}", model))
 
@@ -196,35 +191,28 @@ class StartedAgent:
 
     @property
     def instruction(self) -> str:
-        """The instruction of the served agent, before its placeholders are filled in for a call."""
         return str(self._fast.agents[self._served]["config"].instruction)
 
     @property
     def keeps_journal(self) -> bool:
-        """True if another process can go on with its calls; see `AgentRuntime.keeps_journal`."""
         return self._keeps_journal
 
     def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
-        """The tools of each downstream; see `AgentRuntime.server_tools`."""
         return self._known_tools.of_servers(caller)
 
     @property
     def only_reads(self) -> bool:
-        """True if the tools declare that they change nothing; see `AgentRuntime.only_reads`."""
         return self._local_tools_only_read and self._known_tools.only_read
 
     @property
     def instances_live(self) -> int:
-        """The number of instances that are not yet disposed of."""
         return self._live
 
     @property
     def files(self) -> Files:
-        """The project's files that the agent was made of."""
         return self._fingerprint.files
 
     def is_current(self, spec: AgentSpec) -> bool:
-        """True if a start by `spec` would make the same agent."""
         return self._fingerprint.is_still(spec)
 
     async def rehearse(self) -> None:
@@ -263,7 +251,6 @@ class StartedAgent:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Faults of the agent's definition that its downstreams' listings show."""
         return self._filters.problems
 
     async def close(self) -> None:
@@ -283,7 +270,6 @@ class StartedAgent:
         options: StreamOptions,
         questions: Questions = NO_QUESTIONS,
     ) -> AsyncIterator[FastAgentInstance]:
-        """Make a new instance for `call`; see `AgentRuntime.open`."""
         creation = self._tasks.spawn(self._create(call.call_id), name=f"create {call.call_id}", is_eager=True)
         self._live += 1
         try:

@@ -12,7 +12,7 @@ from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.core.feature import CORE_SETTINGS
-from pallas_gateway.doors.api.operations import operations_of
+from pallas_gateway.doors.api.base import operations_of
 from tests.support.clients import raw_client
 from tests.support.gateway import Agent, running, write_project
 

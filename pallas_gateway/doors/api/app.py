@@ -8,9 +8,8 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 from starlette.routing import Router
 
-from pallas_gateway.doors.api.base import Api
+from pallas_gateway.doors.api.base import Api, operation, operations_of
 from pallas_gateway.doors.api.errors import ApiError, error_body, response_to
-from pallas_gateway.doors.api.operations import operation, operations_of
 from pallas_gateway.doors.http import access
 from pallas_gateway.doors.http.host_check import HostCheck
 from pallas_gateway.doors.http.page_headers import NotStored
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.core.feature import Feature
     from pallas_gateway.core.gateway import Gateway
-    from pallas_gateway.doors.api.operations import Operation
+    from pallas_gateway.doors.api.base import Operation
 
 
 class DocumentApi(Api):

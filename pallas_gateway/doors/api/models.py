@@ -6,7 +6,7 @@ Answers are described by `TypedDict`, which costs no time when an answer is made
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,6 +17,7 @@ from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from pydantic_core import ErrorDetails
     from starlette.requests import Request
@@ -123,3 +124,8 @@ def _sentence(error: ErrorDetails, what: str) -> str:
     sentence = _SENTENCES.get(error["type"])
     said = sentence(error.get("ctx", {})) if sentence else error["msg"]
     return f"{quoted(place)} {said}" if place else f"The body {said}"
+
+
+def written(time: datetime, timespec: Literal["seconds", "milliseconds"] = "milliseconds") -> str:
+    """Return a time of UTC by RFC 3339, such as `2026-11-24T15:00:00.000Z`."""
+    return time.isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -18,9 +18,9 @@ from pallas_gateway import __version__
 from pallas_gateway.calls.call import PDF
 from pallas_gateway.calls.image_bytes import BASE64_PATTERNS
 from pallas_gateway.calls.parameters import params_schema
+from pallas_gateway.doors.api.base import template
 from pallas_gateway.doors.api.errors import BY_REASON
 from pallas_gateway.doors.api.models import SCHEMAS
-from pallas_gateway.doors.api.operations import template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaMode
 
     from pallas_gateway.core.hosted_agent import HostedAgent
-    from pallas_gateway.doors.api.operations import Operation
+    from pallas_gateway.doors.api.base import Operation
 
 type Json = dict[str, Any]
 

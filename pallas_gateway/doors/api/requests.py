@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pallas_gateway.doors.api.errors import ApiError
-from pallas_gateway.doors.http import accept, bodies
+from pallas_gateway.doors.http import bodies
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 
@@ -72,9 +72,9 @@ def wants_events(request: Request) -> bool:
     Raises:
         ApiError: `not_acceptable`: the client accepts neither.
     """
-    if not (ranges := accept.weights(request)):
+    if not (ranges := weights(request)):
         return False
-    events, as_json = accept.weight_of(ranges, _EVENTS), accept.weight_of(ranges, _JSON)
+    events, as_json = weight_of(ranges, _EVENTS), weight_of(ranges, _JSON)
     if max(events, as_json) <= 0:
         raise ApiError(f"This answers with {_JSON} or {_EVENTS}.", reason="not_acceptable")
     return events > as_json or (events == as_json and _EVENTS in ranges)
@@ -82,3 +82,24 @@ def wants_events(request: Request) -> bool:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)  # JSON has no NaN and no Infinity
+
+
+def weights(request: Request) -> dict[str, float]:
+    """Return the media ranges of the header in lower case, with their weights from 0 to 1; 0 if one is malformed."""
+    found: dict[str, float] = {}
+    for part in request.headers.get("accept", "").split(","):
+        name, *parameters = (one.strip().lower() for one in part.split(";"))
+        given = next((one[2:] for one in parameters if one.startswith("q=")), "1")
+        try:
+            weight = float(given)
+        except ValueError:
+            weight = 0.0
+        if name:
+            found[name] = max(min(weight, 1.0) if weight > 0 else 0.0, found.get(name, 0.0))
+    return found
+
+
+def weight_of(ranges: dict[str, float], media_type: str) -> float:
+    """Return the weight of a type: that of the most specific range that matches, 0 without one."""
+    patterns = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
+    return next((ranges[one] for one in patterns if one in ranges), 0.0)

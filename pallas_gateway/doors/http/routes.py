@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.core.feature import ListedRoute
 from pallas_gateway.doors.api.app import operations
-from pallas_gateway.doors.api.operations import template
+from pallas_gateway.doors.api.base import template
 from pallas_gateway.doors.http import protected_resource
 from pallas_gateway.identity.grants import VIEW_METRICS
 

@@ -36,7 +36,6 @@ class PeerCalls:
         self._servers = servers
 
     def tools(self, peer: str, caller: Caller) -> Sequence[Tool] | None:
-        """Return the tools of a peer; see `Peers.tools`."""
         grants = self._grants(caller)
         if peer == ALL_AGENTS:
             return self._servers.all_agents.tools_for_peers(grants)
@@ -44,7 +43,6 @@ class PeerCalls:
         return server.tools_for_peers if server is not None and grants.may_view(peer) else None
 
     async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
-        """Call a tool of a peer; see `Peers.call`."""
         parent = nested.parent
         caller = self._caller(parent.call.caller, nested.bearer)
         server = self._server(peer, caller.grants)

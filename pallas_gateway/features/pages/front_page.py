@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import HTMLResponse, JSONResponse
 
-from pallas_gateway.doors.http import accept
+from pallas_gateway.doors.api.requests import weights
 from pallas_gateway.doors.http.page_headers import page_headers, this_style
 from pallas_gateway.features.pages.documentation import contents
 from pallas_gateway.urls import WELL_KNOWN
@@ -78,13 +78,13 @@ def _agent(gateway: Gateway, name: str, informed: Grants) -> dict[str, Any]:
 
 def wants_json(request: Request) -> bool:
     """Return True for a client that accepts JSON and no HTML."""
-    ranges = accept.weights(request)
+    ranges = weights(request)
     return ranges.get("application/json", 0) > 0 and ranges.get("text/html", 0) == 0
 
 
 def prefers_html(request: Request) -> bool:
     """Return True for a client that names HTML among what it accepts, as browsers do, and prefers it to text."""
-    ranges = accept.weights(request)
+    ranges = weights(request)
     return ranges.get("text/html", 0) > max(ranges.get(one, 0) for one in ("text/markdown", "text/plain"))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from pallas_gateway.doors.http import times
+from pallas_gateway.doors.api.models import written
 from pallas_gateway.identity.grants import EVERYTHING, Grants
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def entries(gateway: Gateway, viewer: Grants) -> list[dict[str, Any]]:
 
 def entry(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     """Return the entry of an agent; failed agents have one, too."""
-    published, updated = (times.written(time, "seconds") for time in gateway.times_of(agent))
+    published, updated = (written(time, "seconds") for time in gateway.times_of(agent))
     official = {"status": "active", "publishedAt": published, "updatedAt": updated, "isLatest": True}
     return {"server": _server(gateway, agent), "_meta": {OFFICIAL: official}}
 

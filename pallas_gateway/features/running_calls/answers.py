@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from pallas_gateway.doors.http import times
+from pallas_gateway.doors.api.models import written
 
 if TYPE_CHECKING:
     from pallas_gateway.core.running_call import ListedCall, ToolTime
@@ -76,4 +76,4 @@ def _tool(one: ToolTime) -> Json:
 
 
 def _time(seconds: float) -> str:
-    return times.written(datetime.fromtimestamp(seconds, UTC))
+    return written(datetime.fromtimestamp(seconds, UTC))

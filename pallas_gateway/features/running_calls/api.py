@@ -17,9 +17,8 @@ from starlette.responses import Response
 from pallas_gateway.calls.asking.elsewhere import FOR_ONE_KEY
 from pallas_gateway.calls.asking.used_states import StatesUnavailableError
 from pallas_gateway.core.call_books import note_cancelled_task
-from pallas_gateway.doors.api.base import Api
+from pallas_gateway.doors.api.base import Api, operation
 from pallas_gateway.doors.api.errors import ApiError
-from pallas_gateway.doors.api.operations import operation
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.features.running_calls import answers, models

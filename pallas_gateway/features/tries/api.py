@@ -24,9 +24,9 @@ from pallas_gateway.core.call_request import requested
 from pallas_gateway.core.offers import CallEntry, CallLimits
 from pallas_gateway.core.running_call import RunningCall
 from pallas_gateway.doors.api import requests as api_requests
+from pallas_gateway.doors.api.base import operation
 from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.models import parsed
-from pallas_gateway.doors.api.operations import operation
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.errors import STOPPING, AgentStartError, CallFailedError
 from pallas_gateway.features.definitions.errors import InvalidDefinitionError

@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from pallas_gateway.calls.used import Used
 from pallas_gateway.core.offers import CallLimits
-from pallas_gateway.doors.api.base import Api
+from pallas_gateway.doors.api.base import Api, operation
 from pallas_gateway.doors.api.errors import ApiError
-from pallas_gateway.doors.api.operations import operation
-from pallas_gateway.doors.http import access, refusals, times
+from pallas_gateway.doors.api.models import written
+from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.features.usage import models
 from pallas_gateway.features.usage.usage_table import DAY_SECONDS, date_of, in_parts
 from pallas_gateway.identity.grants import VIEW_CALLS
@@ -73,7 +73,7 @@ class UsageApi(Api):
         usage = await self._feature.source.read(caller.account)
         return {
             "day": usage.day,
-            "since": times.written(datetime.fromtimestamp(usage.since, UTC), "seconds"),
+            "since": written(datetime.fromtimestamp(usage.since, UTC), "seconds"),
             "caller": caller.principal,
             "own": {
                 "today": [row async for row in self._rows(usage.today, ("agent",))],

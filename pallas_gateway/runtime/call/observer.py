@@ -39,13 +39,13 @@ from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, expl
 from pallas_gateway.calls.tool_results import make_legible
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.journal import journal_of
-from pallas_gateway.runtime.call.messages import STOPPED, STOPPED_AT_LIMIT, is_failure
+from pallas_gateway.runtime.call.messages import STOPPED, STOPPED_AT_LIMIT, failure_reason, is_failure, turn_of
 from pallas_gateway.runtime.call.steps import StepRecorder
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result, kind_of_failure
 from pallas_gateway.runtime.call.turn_meter import was_asked
-from pallas_gateway.runtime.call.turn_spans import TurnSpans
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
+from pallas_gateway.telemetry.traces import token_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,10 +57,11 @@ if TYPE_CHECKING:
     from fast_agent.types import PromptMessageExtended
     from mcp_types import CallToolRequest, CallToolResult
 
-    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.call import Call, TurnUsage
     from pallas_gateway.calls.events.events import EventSink
     from pallas_gateway.calls.events.queue import StreamOptions
     from pallas_gateway.runtime.protocols import AgentSpec
+    from pallas_gateway.telemetry.traces import CallSpans
 
 _log = logging.getLogger("pallas.runtime")
 _guard_log = logging.getLogger("pallas.loop_guard")
@@ -376,3 +377,33 @@ def _answer_of_agent(call: ToolCall, result: CallToolResult) -> Iterator[str]:
 
 def _text(result: CallToolResult) -> str:
     return "\n".join(text for block in result.content if (text := get_text(block)) is not None)
+
+
+class TurnSpans:
+    """The spans of one call's LLM turns; a loop has at most one open span."""
+
+    def __init__(self, spans: CallSpans) -> None:
+        self._spans = spans
+        self._turns_before: dict[ToolRunner, int] = {}
+
+    def begin(self, runner: ToolRunner, *, agent: str) -> None:
+        """Begin the span of a turn; `agent` is the name of the loop's agent in events."""
+        llm = getattr(runner.agent, "llm", None)
+        self._spans.begin_turn(runner, agent=agent, model=getattr(llm, "model_name", None) or "unknown")
+        if self._spans.is_recorded(runner):
+            self._turns_before[runner] = len(_turns(runner))
+
+    def end(self, runner: ToolRunner, answer: PromptMessageExtended) -> None:
+        """End the span with the model's answer, or with fast-agent's message of a failure."""
+        attributes: dict[str, Any] = {}
+        if self._spans.is_recorded(runner):
+            if answer.stop_reason is not None:
+                attributes["gen_ai.response.finish_reasons"] = [answer.stop_reason.value]
+            for turn in _turns(runner)[self._turns_before.pop(runner, 0) :]:
+                attributes.update(token_attributes(turn.usage.as_dict()))
+        self._spans.end_turn(runner, attributes, error=failure_reason(answer))
+
+
+def _turns(runner: ToolRunner) -> tuple[TurnUsage, ...]:
+    accumulator = getattr(runner.agent, "usage_accumulator", None)
+    return tuple(map(turn_of, accumulator.turns)) if accumulator else ()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.parameters import params_schema
 from pallas_gateway.config.model.agents import AgentSettings
-from pallas_gateway.doors.http import times
+from pallas_gateway.doors.api.models import written
 from pallas_gateway.features.definitions.definition import in_camel_case
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
 
@@ -58,8 +58,8 @@ def whole_of_database(
     return {
         **_shown(stored.definition, shows_instruction=shows_instruction),
         **of_database(stored, hosted, refused),
-        "createdAt": times.written(stored.created_at),
-        "updatedAt": times.written(stored.updated_at),
+        "createdAt": written(stored.created_at),
+        "updatedAt": written(stored.updated_at),
         "paramsSchema": params_schema(hosted.settings if hosted is not None else _CALLED),
     }
 
@@ -86,7 +86,7 @@ def ratings(found: Ratings) -> Json:
         {
             "rating": one.rating,
             "note": one.note,
-            "ratedAt": times.written(one.rated_at),
+            "ratedAt": written(one.rated_at),
             "question": one.question,
             "answer": one.answer,
         }
@@ -134,4 +134,4 @@ def _shown(definition: Definition, *, shows_instruction: bool) -> Json:
 
 def _version(one: DefinitionVersion) -> Json:
     reason = {"why": cleaned(one.why)} if one.why else {}
-    return {"version": one.version, "editor": one.editor, "updatedAt": times.written(one.updated_at), **reason}
+    return {"version": one.version, "editor": one.editor, "updatedAt": written(one.updated_at), **reason}

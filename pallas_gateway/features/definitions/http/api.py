@@ -21,10 +21,9 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.config.loading.cross_checks import AGENT_NAME
 from pallas_gateway.doors.api import requests as api_requests
-from pallas_gateway.doors.api.base import Api
+from pallas_gateway.doors.api.base import Api, operation
 from pallas_gateway.doors.api.errors import ApiError, response_to
 from pallas_gateway.doors.api.models import Nothing, parsed
-from pallas_gateway.doors.api.operations import operation
 from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.errors import GatewayError

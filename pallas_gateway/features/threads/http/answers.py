@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.calls.assistant_stream import ANSWER, QUESTION
 from pallas_gateway.calls.events.events import QuestionAsked, QuestionClosed, TextDelta, ToolsEnded, TurnEnded
 from pallas_gateway.calls.events.payloads import payload_of
-from pallas_gateway.doors.http import times
+from pallas_gateway.doors.api.models import written
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def thread(one: ThreadRecord) -> Json:
         "agent": one.agent,
         **({"agentId": one.agent_id} if one.agent_id else {}),
         "title": one.title,
-        "createdAt": times.written(one.created_at),
-        "updatedAt": times.written(one.updated_at),
+        "createdAt": written(one.created_at),
+        "updatedAt": written(one.updated_at),
         "turns": one.turns,
     }
 
@@ -80,7 +80,7 @@ def documents_of(event: Event, *, as_assistant: bool = False) -> list[Json]:  # 
 def feedback(one: Feedback) -> Json:
     """What the owner of a thread thinks of an answer."""
     shared = {"forOwner": True} if one.for_owner else {}
-    return {"rating": one.rating, "note": one.note, "ratedAt": times.written(one.rated_at), **shared}
+    return {"rating": one.rating, "note": one.note, "ratedAt": written(one.rated_at), **shared}
 
 
 def question(one: Question) -> Json:
@@ -113,7 +113,7 @@ def _messages(turn: ExchangeRecord) -> list[Json]:
         "turnIndex": turn.number,
         "role": "user",
         "status": "complete",
-        "createdAt": times.written(turn.created_at),
+        "createdAt": written(turn.created_at),
         **content_of(turn.question),
         **({"params": dict(turn.outcome.params)} if turn.outcome.params else {}),
         **({"replaces": turn.replaces} if turn.replaces is not None else {}),
@@ -124,7 +124,7 @@ def _messages(turn: ExchangeRecord) -> list[Json]:
         "turnIndex": turn.number,
         "role": "assistant",
         "status": "asking" if turn.asks else turn.status,
-        "createdAt": times.written(turn.ended_at) if turn.ended_at else None,
+        "createdAt": written(turn.ended_at) if turn.ended_at else None,
         **(content_of(outcome.answer) if outcome.answer else {"content": None, "images": []}),
         "callId": turn.call_id,
         "stopReason": outcome.stop_reason,

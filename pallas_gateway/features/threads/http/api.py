@@ -16,10 +16,9 @@ from pallas_gateway.core.call_books import note_end_of_task
 from pallas_gateway.core.call_request import requested
 from pallas_gateway.core.offers import CallEntry, CallLimits
 from pallas_gateway.doors.api import requests as api_requests
-from pallas_gateway.doors.api.base import Api
+from pallas_gateway.doors.api.base import Api, operation
 from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.models import parsed
-from pallas_gateway.doors.api.operations import operation
 from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.doors.http.json_pieces import JsonInPieces

@@ -60,14 +60,12 @@ class Inquiry:
         self._failed_at = float("-inf")
 
     def known(self) -> ServerListing | None:
-        """See `ToolCatalog.of`."""
         listing = self._cache.get(self._key)
         if listing is None or self._limits.clock() - self._listed_at > self._limits.fresh_seconds:
             self.begin()
         return listing
 
     def invalidate(self) -> None:
-        """See `ToolCatalog.invalidate`."""
         self._drop()
         self.begin()
 

@@ -140,13 +140,11 @@ class _Listed:
         self.pool: ProgramPool | None = None
 
     def known(self) -> ServerListing | None:
-        """See `ProgramListings.of`."""
         if self._listing is not None and monotonic() - self._listed_at > self._limits.fresh_seconds:
             self.begin()
         return self._listing
 
     async def request(self) -> ServerListing:
-        """See `ProgramListings.request`."""
         if self._listing is not None:
             return self._listing
         task = self.begin()

@@ -11,7 +11,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.doors.api import openapi
 from pallas_gateway.doors.api.app import operations
-from pallas_gateway.doors.api.operations import template
+from pallas_gateway.doors.api.base import template
 from pallas_gateway.features.definitions.definition import _LONGEST, _MOST, KEYS, LONGEST_INSTRUCTION, in_camel_case
 from pallas_gateway.features.definitions.http import requests as agents_requests
 from pallas_gateway.features.threads.records import Rating
