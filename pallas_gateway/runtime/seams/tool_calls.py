@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import wraps
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.agents.mcp_agent import McpAgent
-from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from fast_agent.core.exceptions import walk_exception_chain
+from mcp import MCPError
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, REQUEST_TIMEOUT, CallToolResult, InputRequiredResult, TextContent
 
 from pallas_gateway.calls.tool_names import name_at_model, real_name
 from pallas_gateway.runtime.call.journal import journal_of, run_in_journal, tool_begins
 from pallas_gateway.runtime.call.tool_approval import LimitsOfTool, why_not_approved
-from pallas_gateway.runtime.downstreams.operations import DownstreamOperation, refresh_and_report
+from pallas_gateway.runtime.downstreams.credentials import status_of
 from pallas_gateway.runtime.downstreams.result_checks import read_misfits
 from pallas_gateway.runtime.downstreams.tool_filters import passes, why_withheld
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from fast_agent.agents.tool_agent import ToolAgent
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
     from fast_agent.types import PromptMessageExtended
     from mcp.client.session import ClientSession
+
+    from pallas_gateway.runtime.scope import Operations
+
+
+_trace_log = logging.getLogger("pallas.forward.trace")
+# fast-agent's operation types, and their names in the metrics. Listings are not counted: they belong to connecting.
+_KINDS = {
+    "tools/call": "tool",
+    "prompts/get": "prompt",
+    "resources/read": "resource",
+    "resources/directory/read": "resource",
+}
+_OTHER_SERVER = "other"
+"""The name for servers that are not configured: a model may attach one (`@fast.smart`) under any name."""
+_OUTDATED = re.compile(
+    r"(?:unknown|unsupported|no such) tool|tool\b.{0,200}\b(?:not found|does not exist)"
+    r"|invalid (?:arguments|params)|validation error",
+    re.IGNORECASE | re.DOTALL,
+)
+_KINDS_OF_CODES = {CONNECTION_CLOSED: "connection", REQUEST_TIMEOUT: "timeout", PARSE_ERROR: "unreadable"}
+_LONGEST_REPORT = 300
+"""Length of the beginning of a result in which servers describe an error."""
 
 
 def call_tool(original: Callable[..., Awaitable[CallToolResult]], holder: type[ToolAgent]) -> Callable[..., Any]:
@@ -114,7 +145,7 @@ def execute_on_server(original: Callable[..., Awaitable[Any]], _: type[MCPAggreg
     async def execute_on_server(
         self: MCPAggregator, server_name: str, operation_type: str, operation_name: str, *more: Any, **options: Any
     ) -> Any:
-        operation = DownstreamOperation(server_name, operation_type, operation_name)
+        operation = _Operation(server_name, operation_type, operation_name)
         if (make_result := options.get("error_factory")) is not None:
             options["error_factory"] = operation.noting_failures(make_result)
         with operation.observed():
@@ -149,10 +180,102 @@ def tool_matches_filter(original: Callable[[McpAgent, str], bool], _: type[McpAg
 
 
 def handle_change(original: Callable[..., Awaitable[None]], _: type[MCPAggregator]) -> Callable[..., Any]:
-    """Return a method that handles the notification that a server has changed: the agent's listings are refreshed."""
+    """Return a method that handles the notification that a server has changed: its tools are listed again.
+
+    Notifications during a refresh cause one more. In a call a refresh ends after some seconds: it holds the lock that
+    the end of the call requires.
+    """
 
     @wraps(original)
     async def handle(self: MCPAggregator, server_name: str, *more: Any) -> None:
-        await refresh_and_report(self, server_name, lambda: original(self, server_name, *more))
+        has_changed: dict[str, bool] = vars(self).setdefault("_pallas_has_changed", {})
+        is_refreshing = server_name in has_changed
+        has_changed[server_name] = True
+        if is_refreshing:
+            return
+        operations = current_scope.get().operations
+        try:
+            while has_changed[server_name]:
+                has_changed[server_name] = False
+                if operations is not None:
+                    operations.on_trouble(server_name, is_outdated=True)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(operations.refresh_seconds if operations is not None else None):
+                        await original(self, server_name, *more)
+        finally:
+            del has_changed[server_name]
 
     return handle
+
+
+@dataclass
+class _Operation:
+    """One operation of a downstream, for the metrics and the log."""
+
+    server: str
+    type: str
+    name: str
+    result: Any = None
+    _failures: list[str] = field(default_factory=list)
+    _has_ended: bool = False
+
+    def noting_failures(self, make_result: Callable[[str], Any]) -> Callable[[str], Any]:
+        """Return `make_result`, which notes each failure: for most operations fast-agent drops the exception."""
+
+        def noted(message: str) -> Any:
+            self._log_failure()
+            if (call := current_scope.get().peer_call) is not None:
+                current_scope.get().tool_failures[call.tool_call_id] = _kind_of(sys.exception())
+            self._failures.append(message)
+            return make_result(message)
+
+        return noted
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Report the operation of the block to the `operations` of the call, and log its failure."""
+        operations, began = current_scope.get().operations, monotonic()
+        try:
+            yield
+            self._has_ended = True
+        except Exception:
+            self._log_failure()
+            raise
+        finally:
+            if operations is not None:
+                self._report(operations, monotonic() - began)
+
+    def _log_failure(self) -> None:
+        # Listings are requested at each connection, and fail each time if a server is down or has no prompts.
+        level = logging.DEBUG if self.type.endswith("/list") else logging.WARNING
+        extra = {"server": self.server, "operation": self.type, "subject": self.name}
+        _trace_log.log(level, "downstream operation failed", extra=extra, exc_info=True)
+
+    def _report(self, operations: Operations, seconds: float) -> None:
+        has_failed = bool(self._failures) or getattr(self.result, "is_error", False)
+        if (kind := _KINDS.get(self.type)) is not None:
+            server = self.server if self.server in operations.servers else _OTHER_SERVER
+            operations.on_operation(server, kind, ok=self._has_ended and not has_failed, seconds=seconds)
+        if has_failed:
+            is_outdated = bool(self._failures) or contradicts_listing(self.result)
+            operations.on_trouble(self.server, is_outdated=is_outdated)
+
+
+def _kind_of(error: BaseException | None) -> str:
+    """The kind of error of a tool call that has failed, as one word for the log."""
+    status = status_of(error) if error is not None else None
+    if status is not None:
+        return f"http_{status}"
+    of_protocol = (one for one in walk_exception_chain(error) if isinstance(one, MCPError)) if error is not None else ()
+    code = next((one.error.code for one in of_protocol), None)
+    return "connection" if code is None else _KINDS_OF_CODES.get(code, "rpc_error")
+
+
+def contradicts_listing(result: Any) -> bool:
+    """Return True if a tool's result reports an unknown tool or invalid arguments, in the words of common servers.
+
+    A tool that happens to use such words costs one more listing.
+    """
+    if not getattr(result, "is_error", False):
+        return False
+    return any(_OUTDATED.search((getattr(block, "text", None) or "")[:_LONGEST_REPORT]) for block in result.content[:1])

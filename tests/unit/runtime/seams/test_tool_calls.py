@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
-from pallas_gateway.runtime.downstreams.operations import contradicts_listing
 from pallas_gateway.runtime.scope import CallScope, Operations, entered
-from pallas_gateway.runtime.seams.tool_calls import execute_on_server, handle_change
+from pallas_gateway.runtime.seams.tool_calls import contradicts_listing, execute_on_server, handle_change
 from tests.support.waiting import Gate
 
 
