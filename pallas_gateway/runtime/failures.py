@@ -87,16 +87,11 @@ def is_about_the_model(error: BaseException) -> bool:
 def what_is_invalid(error: ValidationError) -> str:
     """The places and rules of a failed validation, without values, which may be secrets."""
     # Not `key: sentence`, which for a key like `client_secret` would look like the secret itself.
-    wrong = (f"in {_place(one['loc'])}, {_sentence(one['msg'])}" for one in error.errors(include_input=False))
+    wrong = (
+        f"in {'.'.join(map(str, one['loc'])) or 'the whole'}, {one['msg'].removeprefix('Value error, ')}"
+        for one in error.errors(include_input=False)
+    )
     return shortened(f"{error.title}: {'; '.join(wrong)}", _LONGEST)
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location)) or "the whole"
-
-
-def _sentence(message: str) -> str:
-    return message.removeprefix("Value error, ")
 
 
 def start_reason(error: BaseException) -> str:

@@ -134,7 +134,8 @@ async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None)
         TokenError: the request's token is not accepted, or cannot be verified now.
     """
     headers = Headers(scope=scope)
-    bearer, address = bearer_of(headers.get("authorization")), _address_of(scope)
+    bearer, client = bearer_of(headers.get("authorization")), scope.get("client")
+    address = str(client[0]) if client else None
     if gateway.authenticator is None:
         return Caller(bearer=bearer, address=address)
     if len(headers.getlist("authorization")) > 1:
@@ -142,11 +143,6 @@ async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None)
     audiences = protected_resource.audiences(gateway.addresses, agent)
     caller = replace(await gateway.authenticator.identify(bearer, audiences=audiences), address=address)
     return caller.among(gateway.configuration.stored_owners)
-
-
-def _address_of(scope: Scope) -> str | None:
-    client = scope.get("client")
-    return str(client[0]) if client else None
 
 
 def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *, shown: str | None) -> Response | None:

@@ -44,14 +44,13 @@ _FAILURES = {
 def to_fast_agent(message: Message) -> PromptMessageExtended:
     """Convert one turn, with its images and documents after its text."""
     content = [_text({"type": "text", "text": message.text})]
-    content += [_document(one) if one.mime_type == PDF else _picture(one) for one in message.images]
+    content += [
+        _document(one) if one.mime_type == PDF else ImageContent(type="image", data=one.data, mime_type=one.mime_type)
+        for one in message.images
+    ]
     stop_reason = LlmStopReason.END_TURN if message.role == "assistant" else None
     turn: PromptMessageExtended = _turn({"role": message.role, "content": content, "stop_reason": stop_reason})
     return turn
-
-
-def _picture(image: Image) -> ImageContent:
-    return ImageContent(type="image", data=image.data, mime_type=image.mime_type)
 
 
 def _document(pdf: Image) -> EmbeddedResource:
@@ -64,11 +63,6 @@ def _document(pdf: Image) -> EmbeddedResource:
 def workflow_failure(answer: PromptMessageExtended) -> Reply:
     """The reply for a workflow with an agent whose model failed; the workflow would return the error as text."""
     return failed(_FAILURES[answer.stop_reason or LlmStopReason.ERROR], _failure_sentence(answer))
-
-
-def is_failure(answer: PromptMessageExtended) -> bool:
-    """True if a turn is a failure that fast-agent returned as a message."""
-    return failure_reason(answer) is not None
 
 
 def failure_reason(answer: PromptMessageExtended) -> str | None:

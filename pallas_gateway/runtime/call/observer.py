@@ -39,7 +39,7 @@ from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, expl
 from pallas_gateway.calls.tool_results import make_legible
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.journal import journal_of
-from pallas_gateway.runtime.call.messages import STOPPED, STOPPED_AT_LIMIT, failure_reason, is_failure, turn_of
+from pallas_gateway.runtime.call.messages import STOPPED, STOPPED_AT_LIMIT, failure_reason, turn_of
 from pallas_gateway.runtime.call.steps import StepRecorder
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result, kind_of_failure
 from pallas_gateway.runtime.call.turn_meter import was_asked
@@ -221,7 +221,7 @@ class Observer:
 
     def _note_turn(self, loop: _Loop, message: PromptMessageExtended, text: str) -> None:
         """Record what a workflow would hide: the latest text, and a failed turn until the agent succeeds."""
-        if is_failure(message):
+        if failure_reason(message) is not None:
             self._failed_turns[loop.agent.name] = message
             return
         self._failed_turns.pop(loop.agent.name, None)

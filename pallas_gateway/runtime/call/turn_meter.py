@@ -16,7 +16,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import TextContent
 
 from pallas_gateway.calls.call import TurnUsage, Usage
-from pallas_gateway.runtime.call.messages import is_failure, model_shown, turn_of
+from pallas_gateway.runtime.call.messages import failure_reason, model_shown, turn_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -100,7 +100,7 @@ class TurnMeter:
             return
         self._running.remove(turn)
         message = answer[1] if isinstance(answer, tuple) else answer
-        has_failed = not isinstance(message, PromptMessageExtended) or is_failure(message)
+        has_failed = not isinstance(message, PromptMessageExtended) or failure_reason(message) is not None
         heard = turn.heard if has_failed else _characters([message])
         if not self._add_records(turn, heard) and (heard or not has_failed):
             self._add_estimate(turn, heard)
@@ -115,7 +115,7 @@ class TurnMeter:
             if record.prompt.total is None and record.prompt.uncached is None and record.completion.total is None:
                 continue
             has_usage = True
-            self._add(turn_of(record, _tokens(heard) if record.completion.total is None else None))
+            self.spending.add(turn_of(record, _tokens(heard) if record.completion.total is None else None), self._spent)
         return has_usage
 
     def _add_estimate(self, turn: _Turn, heard: int) -> None:
@@ -124,10 +124,8 @@ class TurnMeter:
         sent += sum(len(tool.model_dump_json(include={"name", "description", "input_schema"})) for tool in tools)
         usage = Usage(_tokens(sent), _tokens(heard), estimated=True)
         provider = getattr(turn.llm.provider, "config_name", None)
-        self._add(TurnUsage(model_shown(turn.llm.model_name or "unknown"), usage, provider=provider))
-
-    def _add(self, turn: TurnUsage) -> None:
-        self.spending.add(turn, self._spent)
+        used = TurnUsage(model_shown(turn.llm.model_name or "unknown"), usage, provider=provider)
+        self.spending.add(used, self._spent)
 
 
 def was_asked(answer: PromptMessageExtended) -> bool:

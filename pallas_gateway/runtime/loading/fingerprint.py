@@ -91,9 +91,5 @@ def _digests(settings: Settings) -> Digests:
         parts[f"{_SERVER}{name}"] = (server, extra)
     mcp.pop("server_declarations", None)
     parts["mcp"] = mcp
-    return {key: _digest(part) for key, part in parts.items()}
-
-
-def _digest(part: object) -> str:
-    text = json.dumps(part, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    texts = {key: json.dumps(part, sort_keys=True, default=str) for key, part in parts.items()}
+    return {key: hashlib.sha256(text.encode()).hexdigest() for key, text in texts.items()}
