@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.client.output import print_announcement, print_stop_hint
+from pallas_gateway.composition.in_parent import IN_PARENT
 from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.features.audit.trail import audited
 from pallas_gateway.process import certificates, process
 from pallas_gateway.process.service_manager import ServiceManager
 from pallas_gateway.process.sockets import bind_public, wants_same_ports
@@ -85,7 +85,7 @@ def _environ() -> dict[str, str]:
 async def _run(plan: Plan) -> None:
     stop = asyncio.Event()
     async with ServiceManager(os.environ, lambda: fleet.summary) as service, AsyncExitStack() as stack:
-        trail = stack.enter_context(audited(plan.start.configuration))
+        in_parent = [stack.enter_context(opened(plan.start.configuration)) for opened in IN_PARENT]
 
         def on_ready(announcement: str) -> None:
             service.ready()
@@ -93,7 +93,7 @@ async def _run(plan: Plan) -> None:
 
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
-        fleet = WorkerManager(plan, trail, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
+        fleet = WorkerManager(plan, in_parent, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
         fleet.reread = partial(_reread, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)

@@ -14,6 +14,7 @@ from pallas_gateway.config.problems import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -88,6 +89,22 @@ class Trouble(NamedTuple):
     value: Mapping[str, str]
     summary: str
     is_severe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InParent:
+    """What the parent of several workers runs for a feature. Workers call it through `ProcessParts.parent`.
+
+    Attributes:
+        service: its name.
+        of_worker: returns what carries out the calls of one worker, until the worker has ended. It is given a function
+            that reads the configuration again.
+        use: uses a configuration that was read again.
+    """
+
+    service: str
+    of_worker: Callable[[Callable[[], object]], AbstractContextManager[object]]
+    use: Callable[[Configuration], object] = lambda _: None
 
 
 class Feature:

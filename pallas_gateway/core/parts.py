@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.asking.client_answers import ClientAnswers
 from pallas_gateway.calls.asking.elsewhere import Elsewhere
@@ -15,9 +15,8 @@ from pallas_gateway.core.waiting_calls import WaitingCalls
 from pallas_gateway.shared.memory import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pallas_gateway.shared.protocol import Shared
+    from pallas_gateway.shared.remote import ParentProcess
 
 
 class Sessions:
@@ -50,7 +49,7 @@ class ProcessParts:
     Attributes:
         elsewhere: the other processes of the gateway, and the name and number of this one.
         shared: what this process has in common with the other workers of its gateway.
-        carriers: what features ask of the parent of this worker, by the name of its service; empty in a single process.
+        parent: of this worker, which runs a part of some features; None in a single process.
         state_key: seals states unless the configuration has keys; None for a random one.
         sessions: of MCP clients.
         calls: of this process.
@@ -59,7 +58,7 @@ class ProcessParts:
 
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
     shared: Shared = field(default_factory=Memory)
-    carriers: Mapping[str, Any] = field(default_factory=dict)
+    parent: ParentProcess | None = None
     state_key: InitVar[bytes | None] = None
     sessions: Sessions = field(init=False)
     calls: Calls = field(init=False, default_factory=Calls)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, override
 from sqlalchemy import event, update
 
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.process.workers.parent import AskedParent
+from pallas_gateway.process.workers.channel import AskedParent
 from pallas_gateway.shared.counters import MOST_COUNTERS, Counters
 from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.connections import Database

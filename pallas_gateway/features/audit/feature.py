@@ -10,6 +10,7 @@ from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.calls.trail import facts_of
 from pallas_gateway.core.feature import Feature
 from pallas_gateway.features.audit.audit_log import AuditUnavailableError
+from pallas_gateway.features.audit.audit_of_workers import RemoteTrail
 from pallas_gateway.features.audit.trail import AuditTrail, audited
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class AuditFeature(Feature):
         super().__init__(gateway)
         self.listeners = (self._note_refusal,)
         self._own = AuditTrail()
-        self._writer: AuditWriter = gateway.parts.carriers.get("audit") or self._own
+        parent = gateway.parts.parent
+        self._writer: AuditWriter = RemoteTrail(parent) if parent is not None else self._own
         gateway.trail.log = self._writer
 
     @asynccontextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.calls.trail import FewLines
+from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.features.audit.audit_log import AuditLog
 from pallas_gateway.identity.caller import ANONYMOUS_NAME, Caller
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.features.audit.audit_log import AuditState
     from pallas_gateway.features.audit.chain import Entry
 
@@ -53,9 +53,11 @@ class AuditTrail:
 
     def __init__(self, log: AuditLog | None = None, clock: Callable[[], float] = monotonic) -> None:
         self.log = log
+        self.settings = GatewaySettings()
         self._strangers = FewLines(clock)
 
     def use(self, settings: GatewaySettings) -> None:
+        self.settings = settings
         if self.log is not None:
             self.log.use(settings)
 

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.calls.used import UsageKey
 from pallas_gateway.core.feature import Feature
+from pallas_gateway.features.usage.usage_of_workers import UsageOfWorker
 from pallas_gateway.features.usage.usage_table import UsageTable
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from pallas_gateway.calls.permit import CallEnd
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.core.gateway import Gateway
@@ -35,8 +38,14 @@ class UsageFeature(Feature):
             database, self.stored = gateway.stored.database, StoredUsage(gateway.stored.database)
             database.regular_work.append(self.stored.write)
             database.add(self.stored)
-        self.source: UsageSource = gateway.parts.carriers.get("usage") or UsageTable()
+        parent = gateway.parts.parent
+        self._of_worker = UsageOfWorker(parent) if parent is not None else None
+        self.source: UsageSource = self._of_worker or UsageTable()
         self.listeners = (self._count,)
+
+    @override
+    def opened(self) -> AbstractAsyncContextManager[None]:
+        return self._of_worker.sending() if self._of_worker is not None else super().opened()
 
     @classmethod
     @override

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.errors import STOPPING, AgentUnavailableError, GatewayError
 from pallas_gateway.process.workers.frames import packed, read
+from pallas_gateway.shared.protocol import SharedAwayError
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+ANSWER_SECONDS = 15.0
+"""Longest wait for an answer of the parent, which itself waits for the disk, with `audit_sync: line` up to 5 s."""
 _LONG_SECONDS = 0.0005
 """After calls that took longer, the event loop runs everything else that is ready."""
 _MOST_BYTES = 256 << 20
@@ -191,6 +194,36 @@ class Channel:
         _log.exception("worker message failed", extra={"service": service, "method": method})
         if number:
             self._add(number, True, None)
+
+
+class AskedParent:
+    """The `ParentProcess` of a worker. One that hangs must not hold calls."""
+
+    def __init__(self, channel: Channel, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self.tell = channel.tell
+        self._channel = channel
+        self._answer_seconds = answer_seconds
+        self._is_silent = False
+
+    async def ask(self, service: str, method: str, *values: Any) -> Any:
+        """Return what a method of the parent returns.
+
+        Raises:
+            SharedAwayError: it is gone, does not answer in time, or has failed.
+        """
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                answer = await self._channel.ask(service, method, *values)
+        except TimeoutError:
+            if not self._is_silent:
+                self._is_silent = True
+                # Calls that a rule may limit are refused until it does.
+                _log.error("parent does not answer", extra={"seconds": self._answer_seconds})
+            raise SharedAwayError from None
+        except (ChannelError, ChannelEndedError):
+            raise SharedAwayError from None
+        self._is_silent = False
+        return answer
 
 
 def frame_of_call(service: str, method: str, *values: Any) -> bytes:

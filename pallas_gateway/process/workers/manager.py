@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.process.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.process.workers.forwarding import socket_of
-from pallas_gateway.process.workers.parent import AuditOfWorker, digest_of
-from pallas_gateway.process.workers.usage_of_worker import UsageOfWorkers
 from pallas_gateway.process.workers.worker_process import WorkerEnd, WorkerProcess, restart_seconds
 from pallas_gateway.shared.memory import MemoryState
 from pallas_gateway.shared.remote import SharedOfWorker
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.features.audit.trail import AuditTrail
+    from pallas_gateway.core.feature import InParent
     from pallas_gateway.process.workers.start import Plan
 
 STOP_SECONDS = 60.0
@@ -53,7 +52,7 @@ class WorkerManager:
 
     Args:
         plan: how workers are started.
-        trail: writes the audit log of all workers.
+        in_parent: what it runs for features.
         on_ready: called once, when every worker has been ready once, with the announcement.
         on_stop: called when the workers are about to be stopped.
         hang_seconds: silence after which a worker that was ready is replaced; None for no limit.
@@ -65,7 +64,7 @@ class WorkerManager:
     def __init__(  # noqa: PLR0913  limits are keywords with defaults
         self,
         plan: Plan,
-        trail: AuditTrail,
+        in_parent: Sequence[InParent],
         *,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], None],
@@ -78,7 +77,7 @@ class WorkerManager:
         self._restart = restart
         self._clock = clock
         self._plan = plan
-        self._trail = trail
+        self._in_parent = in_parent
         self.use(plan.start.configuration)
         self.problems: Sequence[str] = ()
         """Why the present files cannot be used; then that configuration is an earlier one."""
@@ -90,7 +89,6 @@ class WorkerManager:
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
         self._state = MemoryState()
-        self._usage = UsageOfWorkers()
         self._uncounted_restarts = 0
         self._ended: list[str] = []
         self._stop = asyncio.Event()
@@ -124,9 +122,10 @@ class WorkerManager:
             raise self._failure
 
     def use(self, configuration: Configuration) -> None:
-        """Use another configuration for the next worker that starts, and its audit log from now on."""
+        """Use another configuration for the next worker that starts, and for what the parent runs for features."""
         self.configuration = configuration
-        self._trail.use(configuration.deployment.gateway)
+        for one in self._in_parent:
+            one.use(configuration)
 
     @property
     def workers(self) -> Collection[WorkerProcess]:
@@ -181,7 +180,7 @@ class WorkerManager:
                 self._note_end(number, ended, pause)
                 await _until(self._stop, pause)
                 if self._plan.start.rereading.watch:  # workers have reloaded by themselves
-                    _call_back(self.reread)
+                    self._reread()
         except GatewayError as error:
             self._fail(str(error), error.exit_code)
         except Exception as error:
@@ -222,12 +221,12 @@ class WorkerManager:
         self._workers[worker.number] = worker
         if self._stop.is_set():
             worker.signal(signal.SIGTERM)
-        shared, audit = SharedOfWorker(self._state), AuditOfWorker(self._trail)
         try:
-            services = {"parent": _Parent(self, worker), "shared": shared, "audit": audit, "usage": self._usage}
-            await worker.listen(services)
-            shared.close()
-            audit.close()
+            with ExitStack() as stack:
+                services = {one.service: stack.enter_context(one.of_worker(self._reread)) for one in self._in_parent}
+                services |= {"parent": _Parent(self, worker)}
+                services |= {"shared": stack.enter_context(closing(SharedOfWorker(self._state)))}
+                await worker.listen(services)
             return await worker.ended(self._stop_seconds)
         finally:
             del self._workers[worker.number]
@@ -235,9 +234,8 @@ class WorkerManager:
             socket_of(self._plan.start.folder, worker.name).unlink(missing_ok=True)
             self.close_together()
 
-    def note_audit_settings(self, digest: str) -> None:
-        if digest != digest_of(self.configuration.deployment.gateway):  # the worker has reloaded by itself
-            _call_back(self.reread)
+    def _reread(self) -> None:
+        _call_back(self.reread)
 
     def note_ready(self, worker: WorkerProcess, announcement: str) -> None:
         if worker.configuration is not self.configuration:  # it changed while the worker started
@@ -333,10 +331,6 @@ class _Parent:
     def failed(self, why: str) -> None:
         """It cannot serve, and ends."""
         self._worker.why = why
-
-    def audit_settings(self, digest: str) -> None:
-        """The settings of its audit log, as a hash, at its start and after a reload."""
-        self._manager.note_audit_settings(digest)
 
     def tell_others(self, method: str, values: Sequence[Any]) -> None:
         """Call a method of all other workers."""

@@ -17,10 +17,8 @@ from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.core.parts import ProcessParts
 from pallas_gateway.doors.mcp.envelope import end_cancelled
 from pallas_gateway.process.server import SharedListeners
-from pallas_gateway.process.workers.channel import Channel
+from pallas_gateway.process.workers.channel import AskedParent, Channel
 from pallas_gateway.process.workers.forwarding import WorkerForwarding
-from pallas_gateway.process.workers.parent import AskedParent, RemoteTrail
-from pallas_gateway.process.workers.usage_of_worker import MOST_UNREAD, UsageOfWorker
 from pallas_gateway.shared.remote import Remote
 from pallas_gateway.tasks import TaskOwner
 
@@ -68,9 +66,8 @@ class WorkerSide:
     async def __aenter__(self) -> Self:
         reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._descriptor))
         self._channel = channel = Channel(reader, self._writer, {"worker": self})
-        self._usage, parent = UsageOfWorker(channel), AskedParent(channel)
-        carriers = {"audit": RemoteTrail(parent), "usage": self._usage}
-        self._parts = ProcessParts(self._forwarding, Remote(parent), carriers, self._state_key)
+        parent = AskedParent(channel)
+        self._parts = ProcessParts(self._forwarding, Remote(parent), parent, self._state_key)
         self._sessions = sessions = self._parts.sessions
         sessions.cancellations.hand_on = lambda key: self._tell_others("cancel", *astuple(key))
         sessions.log_levels.hand_on = lambda session, shows_info: self._tell_others("set_level", session, shows_info)
@@ -81,7 +78,6 @@ class WorkerSide:
 
     async def __aexit__(self, *_: object) -> None:
         await self._forwarding.__aexit__()
-        self._usage.send_changes()
         self._channel.flush()
         await self._tasks.__aexit__()
         for listener in self._listeners:
@@ -166,8 +162,6 @@ class WorkerSide:
             self.drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
             if loop.time() >= next_at or self.drain_seconds != sent_seconds:
                 self._channel.tell("parent", "alive", gateway.summary, self.drain_seconds)
-                if self._channel.unread <= MOST_UNREAD:
-                    self._usage.send_changes()
                 sent_seconds = self.drain_seconds
                 next_at = loop.time() + ALIVE_SECONDS
                 await gateway.metrics.update()

@@ -122,8 +122,10 @@ async def test_calls_that_are_refused_to_strangers_have_few_lines(tmp_path: Path
 def test_a_call_without_a_line_because_the_audit_log_is_away_is_no_refusal_in_it() -> None:
     noted: list[str] = []
     writer: Any = SimpleNamespace(record=lambda _action, _outcome, facts: noted.append(facts["reason"]))
-    gateway: Any = SimpleNamespace(parts=SimpleNamespace(carriers={"audit": writer}), trail=Trail())
-    (note_refusal,) = AuditFeature(gateway).listeners
+    gateway: Any = SimpleNamespace(parts=SimpleNamespace(parent=None), trail=Trail())
+    feature = AuditFeature(gateway)
+    feature._writer = writer
+    (note_refusal,) = feature.listeners
     refused: Any = SimpleNamespace(call=a_call(), is_audited=False, refused_by=None)
     for reason in ("busy", "audit_unavailable"):
         note_refusal(refused, CallEnd("refused", reason, 0.0))

@@ -20,7 +20,6 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.config.model.deployment import GatewaySettings
-from pallas_gateway.features.audit.trail import AuditTrail
 from pallas_gateway.process.workers import worker_process
 from pallas_gateway.process.workers.manager import WorkerManager, WorkersError
 from pallas_gateway.process.workers.start import Plan, Rereading, Start
@@ -88,7 +87,7 @@ class Run:
         )
         self.fleet = WorkerManager(
             plan,
-            AuditTrail(),
+            [],
             on_ready=on_ready or self.announced.append,
             on_stop=lambda: self.stopping.append(True),
             **limits,

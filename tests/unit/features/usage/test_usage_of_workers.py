@@ -8,7 +8,8 @@ import pytest
 
 from pallas_gateway.calls.used import UsageKey, Used
 from pallas_gateway.errors import AgentUnavailableError
-from pallas_gateway.process.workers.usage_of_worker import MOST_ROWS, UsageOfWorker, UsageOfWorkers
+from pallas_gateway.features.usage.usage_of_workers import MOST_ROWS, UsageOfWorker, UsageOfWorkers
+from pallas_gateway.process.workers.channel import AskedParent
 from tests.support.channels import channel
 from tests.support.waiting import eventually
 
@@ -20,7 +21,7 @@ def key(caller: str, agent: str = "echo") -> UsageKey:
 async def test_a_worker_reads_its_latest_calls_and_those_that_others_have_reported() -> None:
     parent = {"usage": UsageOfWorkers()}
     async with channel(worker={}, parent=parent) as ends, channel(worker={}, parent=parent) as others:
-        worker, other = UsageOfWorker(ends.worker), UsageOfWorker(others.worker)
+        worker, other = UsageOfWorker(AskedParent(ends.worker)), UsageOfWorker(AskedParent(others.worker))
         worker.add(key("anna"), Used(calls=1, output=3, cost=0.5))
         other.add(key("anna"), Used(calls=1))
         before = await worker.read("anna")
@@ -38,7 +39,7 @@ async def test_a_worker_reads_its_latest_calls_and_those_that_others_have_report
 
 async def test_all_of_many_rows_arrive_before_the_answer() -> None:
     async with channel(worker={}, parent={"usage": UsageOfWorkers()}) as ends:
-        worker = UsageOfWorker(ends.worker)
+        worker = UsageOfWorker(AskedParent(ends.worker))
         for number in range(3 * MOST_ROWS + 1):
             name = f"{number:04}" + "\N{GRINNING FACE}" * 500
             worker.add(UsageKey.of(name, name, "echo"), Used(calls=1))
@@ -46,7 +47,7 @@ async def test_all_of_many_rows_arrive_before_the_answer() -> None:
     assert len(usage.today) == len(usage.total) == 3 * MOST_ROWS + 1
 
 
-async def test_without_its_parent_a_worker_says_that_it_stops() -> None:
+async def test_without_its_parent_a_worker_refuses_to_answer() -> None:
     class Hanging:
         asked = False
 
@@ -56,7 +57,7 @@ async def test_without_its_parent_a_worker_says_that_it_stops() -> None:
 
     hanging = Hanging()
     async with channel(worker={}, parent={"usage": hanging}) as ends:
-        worker = UsageOfWorker(ends.worker)
+        worker = UsageOfWorker(AskedParent(ends.worker))
         asked = asyncio.create_task(worker.read())
         await eventually(lambda: hanging.asked, what="the question")
         ends.writer.close()

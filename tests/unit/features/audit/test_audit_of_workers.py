@@ -14,9 +14,10 @@ from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.core.offers import CallEntry
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.features.audit.audit_log import AuditState
+from pallas_gateway.features.audit.audit_of_workers import AuditOfWorker, RemoteTrail
 from pallas_gateway.features.audit.trail import AuditTrail
 from pallas_gateway.features.limits.caller_limits import CallerLimits
-from pallas_gateway.process.workers.parent import AskedParent, AuditOfWorker, RemoteTrail, digest_of
+from pallas_gateway.process.workers.channel import AskedParent
 from pallas_gateway.shared.memory import MemoryState
 from pallas_gateway.shared.protocol import SharedAwayError
 from pallas_gateway.shared.remote import Remote, SharedOfWorker
@@ -63,25 +64,15 @@ class Lines(AuditTrail):
         return AuditState("file", 7, 0xABC, is_up=True)
 
 
-class Noted:
-    """The service `parent`."""
-
-    def __init__(self) -> None:
-        self.digests: list[str] = []
-
-    def audit_settings(self, digest: str) -> None:
-        self.digests.append(digest)
-
-
 @dataclass(frozen=True)
 class Pair:
-    """A worker's trail, and the parent's end."""
+    """A worker's trail, and the parent's end. `reread`: how often the parent has read the configuration again."""
 
     trail: RemoteTrail
     asked: AskedParent
     far: Lines
     service: AuditOfWorker
-    noted: Noted
+    reread: list[bool]
     ends: Ends
 
     def use(self, **settings: Any) -> None:
@@ -90,12 +81,12 @@ class Pair:
 
 @asynccontextmanager
 async def pair(**settings: Any) -> AsyncGenerator[Pair]:
-    far, noted = Lines(), Noted()
-    service = AuditOfWorker(far)
-    services = {"audit": service, "shared": SharedOfWorker(MemoryState()), "parent": noted}
+    far, reread = Lines(), list[bool]()
+    service = AuditOfWorker(far, lambda: reread.append(True))
+    services = {"audit": service, "shared": SharedOfWorker(MemoryState())}
     async with channel(worker={}, parent=services) as ends:
         asked = AskedParent(ends.worker)
-        made = Pair(RemoteTrail(asked), asked, far, service, noted, ends)
+        made = Pair(RemoteTrail(asked), asked, far, service, reread, ends)
         made.use(**settings)
         yield made
 
@@ -212,19 +203,28 @@ async def test_calls_of_a_worker_that_has_ended_have_an_end() -> None:
     assert ended == [("ok", "one", "end_turn"), ("error", "two", "worker_ended")]
 
 
-async def test_a_worker_tells_its_parent_of_other_settings_of_the_audit_log() -> None:
-    of_log: list[dict[str, Any]] = [
-        {},
-        {"audit_log": "a"},
-        {"audit_log": "a", "audit_sync": "line"},
-        {"state_keys": ["k" * 32]},
-    ]
-    async with pair() as it:
-        others: list[dict[str, Any]] = [{"limits": {"rules": [{"calls_at_once": 1}]}}, {"max_nesting": 3}]
-        for settings in (*of_log, *others):
-            it.use(**settings)
-        await eventually(lambda: len(it.noted.digests) == 7, what="seven settings")
-    first, *later = it.noted.digests
-    assert first == digest_of(GatewaySettings())
-    assert len({*later[:4]}) == 4
-    assert {*later[4:]} == {first}
+@pytest.mark.parametrize(
+    ("of_worker", "rereads"),
+    [
+        ({}, False),
+        ({"audit_log": "a"}, True),
+        ({"audit_log": "a", "audit_sync": "line"}, True),
+        ({"state_keys": ["k" * 32]}, True),
+        ({"limits": {"rules": [{"calls_at_once": 1}]}}, False),
+        ({"max_nesting": 3}, False),
+    ],
+)
+async def test_a_worker_with_other_settings_of_the_log_has_its_parent_reread_the_configuration(
+    of_worker: dict[str, Any], rereads: bool
+) -> None:
+    async with pair(**of_worker) as it:
+        it.far.use(GatewaySettings.model_validate(of_worker))
+        assert await it.asked.ask("shared", "busiest", []) == []  # after all that was sent before
+        first = len(it.reread)
+        it.use(**of_worker)
+        assert await it.asked.ask("shared", "busiest", []) == []
+        assert (first, len(it.reread)) == (0, 0)
+        it.far.use(GatewaySettings())
+        it.use(**of_worker)
+        assert await it.asked.ask("shared", "busiest", []) == []
+        assert bool(it.reread) == rereads

@@ -6,24 +6,31 @@ that neither process does nothing else for long.
 
 from __future__ import annotations
 
+import asyncio
 import marshal
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from itertools import batched
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.used import UsageKey, Used
+from pallas_gateway.core.feature import InParent
+from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.features.usage.usage_table import UnsentUsage, UsageReport, UsageTable, in_parts
+from pallas_gateway.shared.protocol import SharedAwayError
+from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.features.usage.usage_table import Rows
-    from pallas_gateway.process.workers.channel import Channel
+    from pallas_gateway.shared.remote import ParentProcess
 
+SERVICE = "usage"
+SEND_SECONDS = 5.0
 MOST_ROWS = 100
 """Of one call to the parent, between which it carries out those of other workers."""
-MOST_UNREAD = 256 * 1024
-"""Bytes that the parent has not read, with which changes are held back; they add up until it reads again."""
 _values_of_key: Callable[[UsageKey], tuple[Any, ...]] = attrgetter(*UsageKey.__slots__)
 _values_of_used: Callable[[Used], tuple[Any, ...]] = attrgetter(*Used.__slots__)
 
@@ -34,29 +41,51 @@ type _Row = tuple[Any, ...]
 class UsageOfWorker:
     """The `UsageSource` of a worker: sends its changes to the parent from time to time, and asks it."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, parent: ParentProcess) -> None:
+        self._parent = parent
         self._unsent = UnsentUsage()
 
     def add(self, key: UsageKey, used: Used) -> None:
         """Count what a call has used at its end."""
         self._unsent.add(key, used)
 
+    @asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Send changes during the block, and the last ones at its end."""
+        async with TaskOwner(close_seconds=0) as tasks:
+            tasks.spawn(self._keep_sending(), name="usage of a worker", report=True)
+            yield
+        self.send_changes()
+
+    async def _keep_sending(self) -> None:
+        while True:
+            await asyncio.sleep(SEND_SECONDS)
+            self.send_changes()
+
     def send_changes(self) -> None:
         """Send what was counted since the last time."""
         for day, rows in self._unsent.taken():
             for some in batched(rows, MOST_ROWS):
-                self._channel.tell("usage", "add_of_day", day, _plain(some))
+                self._parent.tell(SERVICE, "add_of_day", day, _plain(some))
 
     async def read(self, account: str | None = None) -> UsageReport:
         """Return all rows, or those of one account; those of other workers as of their last report.
 
         Raises:
-            ChannelEndedError: the parent is gone.
+            AgentUnavailableError: the parent is gone, or does not answer.
         """
         self.send_changes()  # a caller reads its latest calls, at least those of this worker
-        day, since, today, total, is_whole = await self._channel.ask("usage", "read", account)
+        try:
+            day, since, today, total, is_whole = await self._parent.ask(SERVICE, "read", account)
+        except SharedAwayError:
+            raise AgentUnavailableError("The usage of all workers cannot be read now. Try again later.") from None
         return UsageReport(day, since, await _unpacked(today), await _unpacked(total), is_whole)
+
+
+@contextmanager
+def usage_in_parent(_: Configuration) -> Iterator[InParent]:
+    sums = UsageOfWorkers()
+    yield InParent(SERVICE, lambda _: nullcontext(sums))
 
 
 class UsageOfWorkers:

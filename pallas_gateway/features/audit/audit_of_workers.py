@@ -1,32 +1,32 @@
-"""What a worker asks its parent: the state that the workers share, and the audit log, which only the parent writes."""
+"""The audit log of several workers: only their parent writes it, and notes the end of calls whose worker has ended."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import logging
+from contextlib import closing, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.permit import CallEnd
+from pallas_gateway.core.feature import InParent
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.features.audit.audit_log import AuditState
-from pallas_gateway.process.workers.channel import ChannelEndedError, ChannelError
+from pallas_gateway.features.audit.trail import audited
 from pallas_gateway.shared.protocol import SharedAwayError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.features.audit.chain import Entry
     from pallas_gateway.features.audit.trail import AuditTrail
-    from pallas_gateway.process.workers.channel import Channel
+    from pallas_gateway.shared.remote import ParentProcess
 
-ANSWER_SECONDS = 15.0
-"""Longest wait for an answer. The parent itself waits for the disk, with `audit_sync: line` up to 5 s."""
 WORKER_ENDED = "worker_ended"
 """Reason of the end of calls whose worker ended before them."""
 SERVICE = "audit"
 _SETTINGS = {"audit_log", "audit_names", "audit_sync", "audit_required", "state_keys"}
-_log = logging.getLogger("pallas.workers")
 
 
 def digest_of(settings: GatewaySettings) -> str:
@@ -34,40 +34,10 @@ def digest_of(settings: GatewaySettings) -> str:
     return hashlib.sha256(settings.model_dump_json(include=_SETTINGS).encode()).hexdigest()
 
 
-class AskedParent:
-    """The `Parent` of a worker. One that hangs must not hold calls."""
-
-    def __init__(self, channel: Channel, answer_seconds: float = ANSWER_SECONDS) -> None:
-        self.tell = channel.tell
-        self._channel = channel
-        self._answer_seconds = answer_seconds
-        self._is_silent = False
-
-    async def ask(self, service: str, method: str, *values: Any) -> Any:
-        """Return what a method of the parent returns.
-
-        Raises:
-            SharedAwayError: it is gone, does not answer in time, or has failed.
-        """
-        try:
-            async with asyncio.timeout(self._answer_seconds):
-                answer = await self._channel.ask(service, method, *values)
-        except TimeoutError:
-            if not self._is_silent:
-                self._is_silent = True
-                # Calls that a rule may limit are refused until it does.
-                _log.error("parent does not answer", extra={"seconds": self._answer_seconds})
-            raise SharedAwayError from None
-        except (ChannelError, ChannelEndedError):
-            raise SharedAwayError from None
-        self._is_silent = False
-        return answer
-
-
 class RemoteTrail:
     """The `Trail` of a worker. While the audit log is off it sends nothing."""
 
-    def __init__(self, parent: AskedParent) -> None:
+    def __init__(self, parent: ParentProcess) -> None:
         self._parent = parent
         self._is_on = self._is_required = False
 
@@ -75,7 +45,7 @@ class RemoteTrail:
         """Have the parent reread its configuration if its audit log has other settings than these."""
         self._is_on = settings.audit_log is not None
         self._is_required = settings.audit_required
-        self._parent.tell("parent", "audit_settings", digest_of(settings))
+        self._parent.tell(SERVICE, "compare", digest_of(settings))
 
     async def admit(self, facts: Entry) -> None:
         if not self._is_on:
@@ -105,13 +75,31 @@ class RemoteTrail:
         return AuditState(*row) if row is not None else None
 
 
-class AuditOfWorker:
-    """The parent's service for the `RemoteTrail` of one worker."""
+@contextmanager
+def audit_in_parent(configuration: Configuration) -> Iterator[InParent]:
+    with audited(configuration) as trail:
+        use: Callable[[Configuration], None] = lambda read: trail.use(read.deployment.gateway)  # noqa: E731
+        yield InParent(SERVICE, lambda reread: closing(AuditOfWorker(trail, reread)), use)
 
-    def __init__(self, trail: AuditTrail) -> None:
+
+class AuditOfWorker:
+    """The parent's service for the `RemoteTrail` of one worker.
+
+    Args:
+        trail: of the parent.
+        reread: reads the configuration again, because the worker has reloaded by itself.
+    """
+
+    def __init__(self, trail: AuditTrail, reread: Callable[[], object]) -> None:
         self.record = trail.record
         self._trail = trail
+        self._reread = reread
         self._open: dict[str, tuple[float, Entry]] = {}
+
+    def compare(self, digest: str) -> None:
+        """Compare the settings of the worker, as a hash, at its start and after a reload."""
+        if digest != digest_of(self._trail.settings):
+            self._reread()
 
     async def admit(self, facts: Entry) -> str | None:
         """Note a call; return why it must not run, or None."""
