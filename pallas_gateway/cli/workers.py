@@ -24,9 +24,8 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.process import certificates, process
 from pallas_gateway.process.service_manager import ServiceManager
 from pallas_gateway.process.sockets import bind_public, wants_same_ports
-from pallas_gateway.process.workers.folders import shared_folder
 from pallas_gateway.process.workers.manager import WorkerManager
-from pallas_gateway.process.workers.start import Plan, Start
+from pallas_gateway.process.workers.start import Plan, Start, shared_folder
 
 if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration

@@ -18,11 +18,9 @@ from pallas_gateway.calls.spending import Prices
 from pallas_gateway.core import agent_specs
 from pallas_gateway.core.admission import Admission, Limit, Limits
 from pallas_gateway.core.agent_state import AgentState, SharedServices, State
-from pallas_gateway.core.health.checker import HealthChecker
-from pallas_gateway.core.health.health_rounds import HealthRounds
+from pallas_gateway.core.health.checker import HealthChecker, HealthRounds
 from pallas_gateway.core.health.verdict import Life, judge
 from pallas_gateway.core.hosted_agent import HostedAgent, TriedAgent
-from pallas_gateway.core.retiring import RetiringAgents
 from pallas_gateway.core.supervisor import Supervisor
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.caller import ANONYMOUS_NAME
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.calls import Calls
     from pallas_gateway.core.health.preflight import Preflight
     from pallas_gateway.core.health.verdict import Verdict
+    from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.supervisor import StandbyRuntime
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime
@@ -424,3 +423,34 @@ def life_of(agent: HostedAgent) -> Life:
     model = agent.model.name if agent.model else None
     questions = len(agent.open_questions)
     return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems, questions, model)
+
+
+class RetiringAgents:
+    """Waits for the last requests of agents, each in a task of `tasks`."""
+
+    def __init__(self, tasks: TaskOwner, metrics: Metrics) -> None:
+        self._tasks = tasks
+        self._metrics = metrics
+        self._retiring: dict[str, HostedAgent] = {}
+
+    def retire(
+        self, agent: HostedAgent, last_requests: Coroutine[Any, Any, None], leaving: asyncio.Task[None] | None
+    ) -> None:
+        """Remove the metrics of an agent after its last request; `leaving` ends when its runtime was left."""
+        self._retiring[agent.name] = agent
+
+        async def retiring() -> None:
+            await last_requests
+            if leaving is not None:
+                await asyncio.wait({leaving})
+            if self._retiring.get(agent.name) is agent:  # it has not come back
+                del self._retiring[agent.name]
+                self._metrics.forget_calls(agent.name)
+                if agent.identity is not None:  # people make and delete these at will
+                    self._metrics.forget_counts(agent.name)
+
+        self._tasks.spawn(retiring(), name=f"last requests of {agent.name}", report=True)
+
+    def take_back(self, name: str) -> HostedAgent | None:
+        """Return the retiring agent of that name, which is hosted again; None if there is none."""
+        return self._retiring.pop(name, None)

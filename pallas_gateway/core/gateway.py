@@ -34,8 +34,8 @@ from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.runtime.protocols import Declared
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
+from pallas_gateway.telemetry.rate_limit import RefusalLog
 from pallas_gateway.telemetry.redaction import cleaned
-from pallas_gateway.telemetry.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence

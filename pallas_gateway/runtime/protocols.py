@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pallas_gateway.calls.asking.asking import NO_QUESTIONS
 from pallas_gateway.calls.call import PDF
-from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.config.model.downstreams import ProcessSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.identity.token_exchanger import TokenExchanger
+from pallas_gateway.identity.token_exchange import TokenExchanger
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import fast_agent_api, preparation
 from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache

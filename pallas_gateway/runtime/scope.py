@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Credentials
     from pallas_gateway.calls.spending import Spending
     from pallas_gateway.errors import TokenExchangeError
-    from pallas_gateway.identity.token_exchanger import TokenExchanger
+    from pallas_gateway.identity.token_exchange import TokenExchanger
     from pallas_gateway.runtime.protocols import Downstream, OnOperation
     from pallas_gateway.runtime.tool_run import ToolRun
 

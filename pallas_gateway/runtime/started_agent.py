@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.events.queue import StreamOptions
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.identity.token_exchanger import TokenExchanger
+    from pallas_gateway.identity.token_exchange import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache
     from pallas_gateway.runtime.downstreams.programs.program_pool import Programs

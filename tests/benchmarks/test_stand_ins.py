@@ -25,8 +25,7 @@ from benchmarks.fakes.http import Connection, Request
 from benchmarks.load import Load, WrongAnswerError
 from benchmarks.processes import HOST, Process
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.identity.token_exchange import TokenExchange
-from pallas_gateway.identity.token_exchanger import TokenExchanger
+from pallas_gateway.identity.token_exchange import TokenExchange, TokenExchanger
 from tests.support.clients import initialize_client, modern_client, text_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.config.model.downstreams import ProcessSettings
 from pallas_gateway.limits import ProgramLimits
 from pallas_gateway.runtime.downstreams.programs.program_pool import Programs
 from pallas_gateway.runtime.downstreams.programs.program_process import ProgramProcess

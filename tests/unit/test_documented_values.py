@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.config.model.forwarding import Forwarding, TokenExchangeSettings
-from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.config.model.downstreams import Forwarding, ProcessSettings, TokenExchangeSettings
 from pallas_gateway.identity import grants
 from pallas_gateway.limits import GatewayLimits, RuntimeLimits
 from tests.support.documents import files, name_of, pages

@@ -7,13 +7,14 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict
 
-from pallas_gateway.config.model.forwarding import (
+from pallas_gateway.config.model.downstreams import (
     Forwarding,
+    ProcessSettings,
     TokenExchangeSettings,
     has_own_authorization,
     why_never_exchanged,
+    why_without_processes,
 )
-from pallas_gateway.config.model.processes import ProcessSettings, why_without_processes
 from pallas_gateway.config.model.section import Section
 
 

@@ -1,8 +1,9 @@
-"""Health of one agent; concurrent requests share one round of probes."""
+"""Health of one agent, whose concurrent requests share one round of probes; and the regular rounds of all agents."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     type HealthRound = asyncio.Task[tuple[ProbeResult, ...]]
 
 
+_log = logging.getLogger("pallas.health")
+AGENTS_AT_ONCE = 10
 REFUSED_CALLS = 3
 """A server that receives callers' tokens is reported after it has refused so many calls in a row."""
 
@@ -200,3 +203,57 @@ class HealthChecker:
         if downstream.url is None and result.error is None:
             self._program_answered[name] = answered if is_fresh else monotonic()
         return result
+
+
+class HealthRounds:
+    """Checks each agent every `gateway.health_seconds`, and once after its start."""
+
+    def __init__(
+        self,
+        check: Callable[[str], Awaitable[None]],
+        agents: Callable[[], Collection[str]],
+        seconds: Callable[[], float],
+    ) -> None:
+        """`agents` returns the hosted agents, `seconds` the time between two rounds; 0 is no rounds."""
+        self._check = check
+        self._agents = agents
+        self._seconds = seconds
+        self._due: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def soon(self, agent: str) -> None:
+        """Check an agent without waiting for the next round."""
+        self._due.add(agent)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Read the settings again."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        loop = asyncio.get_running_loop()
+        last_round = loop.time()
+        while True:
+            seconds = self._seconds()
+            try:
+                async with asyncio.timeout_at(last_round + seconds if seconds else None):
+                    await self._wake.wait()
+                due = {*self._due}
+            except TimeoutError:
+                last_round, due = loop.time(), {*self._agents()}
+            self._wake.clear()
+            self._due.clear()
+            if seconds:
+                await self._round(due & {*self._agents()})
+
+    async def _round(self, due: Collection[str]) -> None:
+        at_once = asyncio.Semaphore(AGENTS_AT_ONCE)
+
+        async def check(agent: str) -> None:
+            async with at_once:
+                await self._check(agent)
+
+        for result in await asyncio.gather(*map(check, sorted(due)), return_exceptions=True):
+            if isinstance(result, Exception):
+                _log.error("health round failed", exc_info=result)

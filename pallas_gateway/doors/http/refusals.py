@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from pallas_gateway.core.gateway import Gateway
-    from pallas_gateway.telemetry.refusal_log import Reason
+    from pallas_gateway.telemetry.rate_limit import Reason
 
 REALM = "pallas-gateway"
 NOTHING_HERE = "nothing here"

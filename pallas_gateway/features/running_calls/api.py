@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.long_calls.service import LongCalls
     from pallas_gateway.core.running_call import RunningCall
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.telemetry.refusal_log import Reason
+    from pallas_gateway.telemetry.rate_limit import Reason
 
 PATH = "/api/v1/calls"
 _CALL_ID = re.compile(r"[0-9a-f]{16}")

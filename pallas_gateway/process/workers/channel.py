@@ -1,21 +1,28 @@
-"""The channel between a worker and its parent: each side calls methods of the other's services."""
+"""The channel between a worker and its parent: each side calls methods of the other's services.
+
+Its frames are plain values: the length of each, and the value by `marshal`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import marshal
+import struct
 from itertools import count
+from math import inf
 from time import perf_counter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.errors import STOPPING, AgentUnavailableError, GatewayError
-from pallas_gateway.process.workers.frames import packed, read
 from pallas_gateway.shared.protocol import SharedAwayError
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
+
 
 ANSWER_SECONDS = 15.0
 """Longest wait for an answer of the parent, which itself waits for the disk, with `audit_sync: line` up to 5 s."""
@@ -23,6 +30,7 @@ _LONG_SECONDS = 0.0005
 """After calls that took longer, the event loop runs everything else that is ready."""
 _MOST_BYTES = 256 << 20
 """Of a frame; a longer one is none."""
+_LENGTH = struct.Struct("!Q")
 _log = logging.getLogger("pallas.workers")
 
 type _Entry = tuple[Any, ...]
@@ -229,3 +237,33 @@ class AskedParent:
 def frame_of_call(service: str, method: str, *values: Any) -> bytes:
     """Return a call without an answer as a frame, for a process without a `Channel`."""
     return packed([(0, service, method, values)])
+
+
+def packed(value: Any) -> bytes:
+    """Return the frame of a value of plain types, no subclasses of them.
+
+    Raises:
+        ValueError: the value holds something else.
+    """
+    data = marshal.dumps(value)  # between processes of the same program
+    return _LENGTH.pack(len(data)) + data
+
+
+async def read(reader: asyncio.StreamReader, most_bytes: float = inf) -> Any:
+    """Return the next value; None at the end of the connection. An incomplete value at the end is ignored.
+
+    Raises:
+        OSError: the value is larger than `most_bytes`; nothing can be read after it.
+        ValueError: the frame holds no value; the next one can be read.
+    """
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        data = await reader.readexactly(length) if length <= most_bytes else None
+    except (OSError, EOFError):
+        return None
+    if data is None:
+        raise OSError(errno.EMSGSIZE, f"a frame has {length} bytes")
+    try:
+        return marshal.loads(data)  # noqa: S302  written by `packed`
+    except (EOFError, TypeError) as error:
+        raise ValueError(str(error)) from error

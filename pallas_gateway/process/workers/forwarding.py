@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from pallas_gateway.calls.asking.elsewhere import FOR_ONE_KEY, TAKE_KEY, Elsewhere, NotThere, ProcessAnswer
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.process.sockets import BACKLOG
-from pallas_gateway.process.workers.frames import packed, read
+from pallas_gateway.process.workers.channel import packed, read
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The start of workers: with the checked configuration and the descriptors of what they share.
+"""The start of workers: with the checked configuration, and the folder and descriptors of what they share.
 
 A worker reads its `Start` from standard input as a pickle, written by the same program: a configuration holds secrets,
 which must not be on a command line or in an environment.
@@ -6,20 +6,27 @@ which must not be on a command line or in an environment.
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
 import pickle
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, override
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.loading.loader import Overrides
+PREFIX = "pallas-workers-"
+_LOCK = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +116,32 @@ class _Pickler(pickle.Pickler):
 
 def _read_only(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(items)
+
+
+@contextmanager
+def shared_folder(place: str) -> Iterator[tuple[Path, int]]:
+    """Make a folder in `place`; yield it with a descriptor, which workers inherit: it is in use while one has that."""
+    _remove_unused(Path(place))
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=place) as name:
+        folder = Path(name)
+        descriptor = os.open(folder / "unlocked", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            (folder / "unlocked").rename(folder / _LOCK)  # only now others look at it
+            yield folder, descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _remove_unused(place: Path) -> None:
+    """Remove folders of this user whose lock no process has; those of earlier releases have none, and stay."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # in use, of another user, or just removed
+            if folder.lstat().st_uid != os.geteuid():
+                continue
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)

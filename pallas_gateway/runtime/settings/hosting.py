@@ -18,8 +18,13 @@ from pydantic import ValidationError
 from pallas_gateway import __version__
 from pallas_gateway.changes.change import Fault
 from pallas_gateway.config.loading.secret_values import secret_values, secrets_of_environment
-from pallas_gateway.config.model.forwarding import Forwarding, has_own_authorization, why_never_exchanged
-from pallas_gateway.config.model.processes import ProcessSettings, why_without_processes
+from pallas_gateway.config.model.downstreams import (
+    Forwarding,
+    ProcessSettings,
+    has_own_authorization,
+    why_never_exchanged,
+    why_without_processes,
+)
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.yaml.expansion import ExpandedText
 from pallas_gateway.errors import AgentStartError
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
 
-    from pallas_gateway.config.model.forwarding import TokenExchangeSettings
+    from pallas_gateway.config.model.downstreams import TokenExchangeSettings
 
 _log = logging.getLogger("pallas.runtime")
 FAULTS = (

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from pallas_gateway.config.loading.error_messages import SENTENCES
 from pallas_gateway.config.loading.fastagent_file import STREAM_LIVE_ONLY
-from pallas_gateway.config.model.forwarding import Forwarding
-from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.config.model.downstreams import Forwarding, ProcessSettings
 from pallas_gateway.config.problems import misspelt, nearest, suggesting
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 from pallas_gateway.errors import AgentStartError

@@ -31,7 +31,7 @@ from pallas_gateway.config.model.parameters import (
     CallParameters,
     DefaultParameters,
 )
-from pallas_gateway.core.fitting import told_of_changes
+from pallas_gateway.core.hosted_agent import told_of_changes
 from pallas_gateway.errors import CallRefusedError
 from tests.support.memory_runtime import a_call
 

@@ -12,8 +12,8 @@ from pallas_gateway.config.model.agents import AgentSettings, IconSettings, Mode
 from pallas_gateway.config.model.agents_may_use import AgentsMayUseSettings, MostSettings
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings, StaticKeySettings
 from pallas_gateway.config.model.deployment import Deployment, GatewaySettings, TasksSettings, TlsSettings
+from pallas_gateway.config.model.downstreams import ProcessSettings
 from pallas_gateway.config.model.parameters import DefaultParameters
-from pallas_gateway.config.model.processes import ProcessSettings
 
 type JsonObject = dict[str, Any]
 

@@ -8,8 +8,7 @@ import pytest
 from pallas_gateway.config.loading.fastagent_file import BaseUrl, FastAgentFile, servers_at
 from pallas_gateway.config.loading.loader import read_deployment
 from pallas_gateway.config.model.agents import ModelCapabilities
-from pallas_gateway.config.model.forwarding import TokenExchangeSettings
-from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.config.model.downstreams import ProcessSettings, TokenExchangeSettings
 from pallas_gateway.config.problems import ConfigurationError
 from tests.support.configuration import load_deployment
 from tests.unit.config.configuration_page import markdown

@@ -1,5 +1,7 @@
 """Asking whether an agent is well: one round of probes for all who ask, and gauges that say what it found."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import sys
@@ -8,11 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.core.health.checker import HealthChecker
+from pallas_gateway.core.health.checker import HealthChecker, HealthRounds
 from pallas_gateway.core.health.verdict import Life, LlmResult, Verdict
 from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
@@ -21,7 +24,13 @@ from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.asgi import Receive, Scope, Send, http_only, read_body, respond_json
 from tests.support.listener import reserved_port, serve_app
 from tests.support.odd_server import HANDSHAKE
-from tests.support.waiting import Gate, tick
+from tests.support.waiting import Changes, Gate, tick
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import pytest
+
 
 SINCE = datetime(2026, 11, 3, 12, 0, 5, tzinfo=UTC)
 READY = Life("ready", SINCE)
@@ -290,3 +299,65 @@ async def test_the_first_result_of_a_provider_is_awaited_while_downstreams_are_p
         await asyncio.wait_for(asked.wait(), 20)
         one.gate.open()
         assert (await checking).status == "ok"
+
+
+class Checks:
+    """The agents that were checked; `seconds` as configured."""
+
+    def __init__(self, seconds: float, *agents: str) -> None:
+        self.seconds = seconds
+        self.agents = agents
+        self.checked: list[str] = []
+        self.failing = ""
+        self._changes = Changes()
+        self.rounds = HealthRounds(self._check, lambda: self.agents, lambda: self.seconds)
+
+    async def _check(self, agent: str) -> None:
+        self.checked.append(agent)
+        self._changes.announce()
+        if agent == self.failing:
+            raise ValueError(agent)
+
+    async def until(self, count: int) -> None:
+        await self._changes.until(lambda: len(self.checked) >= count, 20, what="checks")
+
+
+@asynccontextmanager
+async def checking(seconds: float, *agents: str) -> AsyncIterator[Checks]:
+    checks = Checks(seconds, *agents)
+    running = asyncio.create_task(checks.rounds.run())
+    yield checks
+    running.cancel()
+
+
+async def test_all_agents_are_checked_again_and_again() -> None:
+    async with checking(0.001, "a", "b") as checks:
+        await checks.until(6)
+    assert checks.checked[:4] == ["a", "b"] * 2
+
+
+async def test_an_agent_that_has_started_is_checked_without_a_round() -> None:
+    async with checking(3600, "a", "b") as checks:
+        checks.rounds.soon("b")
+        checks.rounds.soon("gone")
+        await checks.until(1)
+        await tick()
+    assert checks.checked == ["b"]
+
+
+async def test_nothing_is_checked_until_a_reload_sets_an_interval() -> None:
+    async with checking(0, "a") as checks:
+        checks.rounds.soon("a")
+        await tick()
+        assert checks.checked == []
+        checks.seconds = 0.001
+        checks.rounds.wake()
+        await checks.until(2)
+
+
+async def test_a_check_that_fails_ends_no_round(caplog: pytest.LogCaptureFixture) -> None:
+    async with checking(0.001, "a", "b") as checks:
+        checks.failing = "a"
+        await checks.until(4)
+    assert checks.checked[:4] == ["a", "b"] * 2
+    assert {record.getMessage() for record in caplog.records} == {"health round failed"}

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pallas_gateway.process.workers import channel as channel_module
-from pallas_gateway.process.workers.channel import ChannelEndedError, ChannelError, frame_of_call
-from pallas_gateway.process.workers.frames import packed
+from pallas_gateway.process.workers.channel import ChannelEndedError, ChannelError, frame_of_call, packed
 from tests.support.channels import channel
 from tests.support.waiting import eventually
 

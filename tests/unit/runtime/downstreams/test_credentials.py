@@ -14,8 +14,7 @@ import respx
 from pallas_gateway.calls.call import Credentials
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.identity.token_exchange import TokenExchange
-from pallas_gateway.identity.token_exchanger import TokenExchanger
+from pallas_gateway.identity.token_exchange import TokenExchange, TokenExchanger
 from pallas_gateway.runtime.downstreams.credentials import CallAuth, bearer_for_peer, why_without_token
 from pallas_gateway.runtime.protocols import Downstream, not_counted
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, entered

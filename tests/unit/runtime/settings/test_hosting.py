@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fast_agent.config import Settings
 
-from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.config.model.downstreams import ProcessSettings
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange

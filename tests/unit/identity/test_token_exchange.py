@@ -16,8 +16,7 @@ import respx
 
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.identity.token_exchange import TokenExchange, end_of
-from pallas_gateway.identity.token_exchanger import TokenExchanger
+from pallas_gateway.identity.token_exchange import TokenExchange, TokenExchanger, end_of
 from tests.support.waiting import Gate
 
 ENDPOINT = "https://login.example/token"

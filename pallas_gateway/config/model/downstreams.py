@@ -1,16 +1,25 @@
-"""The keys of an MCP server's declaration about the caller's token.
+"""The keys of an MCP server's declaration that are the gateway's: about the caller's token, and about processes.
 
 The configuration's checks (`downstream_servers`) and the runtime both read them by these models, so that both accept
 and refuse the same.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from pallas_gateway.config.model.section import Section
-from pallas_gateway.config.model.values import AuthorizationUrl, Flag, ResourceUri, SecondsOrZero, Text
+from pallas_gateway.config.model.values import (
+    AuthorizationUrl,
+    Count,
+    CountOrZero,
+    Flag,
+    ResourceUri,
+    Seconds,
+    SecondsOrZero,
+    Text,
+)
 from pallas_gateway.config.yaml.expansion import PLACEHOLDER
 
 OWN_AUTHORIZATION = frozenset({"authorization", "x-hf-authorization"})
@@ -58,7 +67,7 @@ class TokenExchangeSettings(Section):
         return value
 
     @model_validator(mode="after")
-    def _has_a_name_for_its_secret(self) -> "TokenExchangeSettings":
+    def _has_a_name_for_its_secret(self) -> Self:
         if self.client_secret is not None and self.client_id is None:
             raise ValueError("client_secret requires a client_id")
         return self
@@ -108,4 +117,36 @@ def why_never_exchanged(
         return "requires forward_inbound_auth: true"
     if own_authorization:
         return "is never used, because the server has an Authorization header of its own; remove one of them"
+    return None
+
+
+class ProcessSettings(Section):
+    """The keys of a server's declaration about its processes; others are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    warm: CountOrZero = 1
+    """Processes that are started and initialised in advance."""
+
+    max_processes: Count = 16
+    """Processes at once, those in use and those kept ready."""
+
+    idle_seconds: Seconds = 300.0
+    """A process that was kept ready for so long is ended."""
+
+    shared: Flag = False
+    """All calls use one process, of a server that keeps no state of a caller."""
+
+    stderr: Text | None = None
+    """A file to which the processes append what they write to stderr."""
+
+
+def why_without_processes(written: ProcessSettings, transport: str) -> str | None:
+    """Return the reason why declared keys have no effect; None if all have one, or none is declared."""
+    keys = sorted(ProcessSettings.model_fields.keys() & written.model_fields_set)
+    if transport != "stdio" and keys:
+        return f"{', '.join(keys)}: only for stdio servers; the gateway starts no process of this one"
+    if written.warm > written.max_processes and not written.shared:
+        limit = written.max_processes
+        return f"warm: {written.warm} is more than max_processes ({limit}); lower it or raise max_processes"
     return None

@@ -8,8 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS, Metrics
-from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, OncePerMinute
-from pallas_gateway.telemetry.refusal_log import RefusalLog
+from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, OncePerMinute, RefusalLog
 
 
 class Clock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pallas_gateway.process.workers.folders import PREFIX, shared_folder
+from pallas_gateway.process.workers.start import PREFIX, shared_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
