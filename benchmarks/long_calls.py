@@ -25,7 +25,7 @@ from pallas_gateway.core.long_calls.recorder import LatestStep, TaskRecorder
 from pallas_gateway.core.long_calls.records import NewTask
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.shared.database.leases import LeaseTerms
+from pallas_gateway.shared.database.connections import LeaseTerms
 from pallas_gateway.shared.database.service import GatewayDatabase
 from pallas_gateway.shared.database.tables import tasks
 

@@ -16,7 +16,7 @@ from pallas_gateway.calls.call import Message, Step, StepLog
 from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.shared.database.leases import LeaseTerms
+from pallas_gateway.shared.database.connections import LeaseTerms
 from pallas_gateway.shared.database.service import GatewayDatabase
 
 if TYPE_CHECKING:

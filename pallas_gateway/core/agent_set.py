@@ -125,7 +125,11 @@ class AgentSet:
         self.supervisor: Supervisor | None = None
         """Starts the agents; None until `hosting`."""
         self._limits = Limits()
-        self._retiring = RetiringAgents(shared.background, shared.metrics)
+        self._retiring: dict[str, HostedAgent] = {}
+        """Agents that are no longer hosted and still answer earlier requests.
+
+        One that is configured again meanwhile is the same agent: its calls, limits and metrics continue.
+        """
         self._coming_up: set[str] = set()
         self._rounds = HealthRounds(self._refresh_health, lambda: self.agents, self._health_seconds)
         self.on_outdated: Callable[[], None] = lambda: None
@@ -275,9 +279,24 @@ class AgentSet:
         agent = self.agents[name]
         agent.leave("it is not configured any more")
         leaving = self.supervisor.end(name) if self.supervisor is not None else None
-        self._retiring.retire(agent, self.servers.remove(name), leaving)
+        self._retiring[name] = agent
+        retiring = self._retire(agent, self.servers.remove(name), leaving)
+        self._shared.background.spawn(retiring, name=f"last requests of {name}", report=True)
         self._health[name].end()
         self._shared.metrics.forget_agent(name)
+
+    async def _retire(
+        self, agent: HostedAgent, last_requests: Coroutine[Any, Any, None], leaving: asyncio.Task[None] | None
+    ) -> None:
+        """Remove the metrics of an agent after its last request; `leaving` ends when its runtime was left."""
+        await last_requests
+        if leaving is not None:
+            await asyncio.wait({leaving})
+        if self._retiring.get(agent.name) is agent:  # it has not come back
+            del self._retiring[agent.name]
+            self._shared.metrics.forget_calls(agent.name)
+            if agent.identity is not None:  # people make and delete these at will
+                self._shared.metrics.forget_counts(agent.name)
 
     def _begin(self, name: str) -> None:
         if self.supervisor is not None and not self.agents[name].is_refused:  # without it, `hosting` starts the agent
@@ -388,7 +407,7 @@ class AgentSet:
         settings = self._configuration.hosted_agents[name]
         self._tell_port(name, settings)
         admission = self._admission(name, settings)
-        if (agent := self._retiring.take_back(name)) is None:
+        if (agent := self._retiring.pop(name, None)) is None:
             agent = HostedAgent(name, settings, admission, self._shared_services())
         else:
             agent.rebind(self._shared_services())
@@ -423,34 +442,3 @@ def life_of(agent: HostedAgent) -> Life:
     model = agent.model.name if agent.model else None
     questions = len(agent.open_questions)
     return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems, questions, model)
-
-
-class RetiringAgents:
-    """Waits for the last requests of agents, each in a task of `tasks`."""
-
-    def __init__(self, tasks: TaskOwner, metrics: Metrics) -> None:
-        self._tasks = tasks
-        self._metrics = metrics
-        self._retiring: dict[str, HostedAgent] = {}
-
-    def retire(
-        self, agent: HostedAgent, last_requests: Coroutine[Any, Any, None], leaving: asyncio.Task[None] | None
-    ) -> None:
-        """Remove the metrics of an agent after its last request; `leaving` ends when its runtime was left."""
-        self._retiring[agent.name] = agent
-
-        async def retiring() -> None:
-            await last_requests
-            if leaving is not None:
-                await asyncio.wait({leaving})
-            if self._retiring.get(agent.name) is agent:  # it has not come back
-                del self._retiring[agent.name]
-                self._metrics.forget_calls(agent.name)
-                if agent.identity is not None:  # people make and delete these at will
-                    self._metrics.forget_counts(agent.name)
-
-        self._tasks.spawn(retiring(), name=f"last requests of {agent.name}", report=True)
-
-    def take_back(self, name: str) -> HostedAgent | None:
-        """Return the retiring agent of that name, which is hosted again; None if there is none."""
-        return self._retiring.pop(name, None)

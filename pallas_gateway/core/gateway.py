@@ -419,7 +419,7 @@ def _stored(gateway: Gateway, process: str) -> StoredServices | None:
     if settings.database is None:
         return None
     from pallas_gateway.core.stored_services import StoredServices  # noqa: PLC0415  an extra of two hundred modules
-    from pallas_gateway.shared.database.leases import LeaseTerms  # noqa: PLC0415  as the last one
+    from pallas_gateway.shared.database.connections import LeaseTerms  # noqa: PLC0415  as the last one
     from pallas_gateway.shared.database.service import GatewayDatabase  # noqa: PLC0415  as the next line
 
     url, folder = Secret(settings.database), configuration.path.resolve().parent

@@ -12,7 +12,7 @@ from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.shared.sql import Sql
 
 if TYPE_CHECKING:
-    from pallas_gateway.shared.database.leases import LeaseTerms
+    from pallas_gateway.shared.database.connections import LeaseTerms
     from pallas_gateway.shared.database.service import GatewayDatabase
 
 

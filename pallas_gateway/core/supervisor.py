@@ -168,7 +168,7 @@ class Supervisor:
         await self._wait_for_dependencies(agent)
         failures = 0
         while not life.stop_requested.is_set():
-            may_be_mended = _never
+            may_be_mended: Callable[[], bool] = lambda: False  # noqa: E731
             try:
                 await self._start_and_stay(life)
             except AgentStartError as error:
@@ -274,10 +274,6 @@ def _failure_of(starting: asyncio.Task[None]) -> AgentStartError:
         return error
     _log.error("agent left unexpectedly", exc_info=error)
     return AgentStartError(shortened(f"unexpected {type(error).__name__}: {error}", LONGEST_REASON))
-
-
-def _never() -> bool:
-    return False
 
 
 def retry_seconds(failures: int, limits: LifeLimits) -> float:

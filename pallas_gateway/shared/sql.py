@@ -24,9 +24,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from pallas_gateway.shared import counter_rows
 from pallas_gateway.shared.counters import MOST_COUNTERS, charged, decided, limits_without_room
-from pallas_gateway.shared.database.connections import OPERATION_SECONDS, tried_again
+from pallas_gateway.shared.database.connections import OPERATION_SECONDS, RENEWALS, tried_again
 from pallas_gateway.shared.database.errors import DatabaseBusyError, DatabaseUnavailableError
-from pallas_gateway.shared.database.leases import RENEWALS
 from pallas_gateway.shared.database.tables import now, used_states
 from pallas_gateway.shared.protocol import SharedAnswer, SharedAwayError
 from pallas_gateway.tasks import TaskOwner

@@ -15,7 +15,7 @@ from pallas_gateway.features.threads.records import ClaimedExchange, ExchangeOut
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import DatabaseLimits, GatewayLimits
-from pallas_gateway.shared.database.leases import LeaseTerms
+from pallas_gateway.shared.database.connections import LeaseTerms
 from pallas_gateway.shared.database.service import GatewayDatabase
 from pallas_gateway.shared.database.tables import tasks
 

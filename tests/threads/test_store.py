@@ -33,8 +33,7 @@ from pallas_gateway.features.threads.turns import Exchanges
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.shared.database import tables
-from pallas_gateway.shared.database.connections import Database
-from pallas_gateway.shared.database.leases import LeaseTerms
+from pallas_gateway.shared.database.connections import Database, LeaseTerms
 from tests.support.stored_threads import LONG, SHORT, listed, opened, say, turns_of
 from tests.support.waiting import eventually, tick
 

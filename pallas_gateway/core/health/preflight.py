@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import httpx
 
-from pallas_gateway.core.health import http_errors
+from pallas_gateway.core.health.probe import http_error
 from pallas_gateway.core.health.verdict import LlmResult
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ async def ask(provider: LlmProvider, client: httpx.AsyncClient, *, seconds: floa
     except TimeoutError:
         error = f"no answer within {seconds:g} s"
     except Exception as failure:  # noqa: BLE001  an unexpected answer must not prevent the start
-        error = http_errors.sentence(failure)
+        error = http_error(failure)
         if error is None:
             _log.exception("unexpected error in preflight", extra={"provider": provider.name})
             error = f"the check failed: {type(failure).__name__}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from pallas_gateway.core.health import http_errors
 from pallas_gateway.core.health.program import (
     DISCOVER,
     ID,
@@ -27,8 +27,9 @@ from pallas_gateway.core.health.program import (
     message,
     why_unusable,
 )
-from pallas_gateway.http_answers import not_an_answer, refusal
+from pallas_gateway.http_answers import AnswerError, not_an_answer, refusal
 from pallas_gateway.runtime.protocols import CANNOT_LIST
+from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import Downstream
     from pallas_gateway.tasks import TaskOwner
 
+
 LONGEST_ANSWER = LONGEST_LINE  # bytes of a body, or of a stream up to the answer
+_LONGEST_ERROR = 300  # characters of a library's message
 _MOST_REDIRECTS = 3
 _ACCEPT = "application/json, text/event-stream"
 _log = logging.getLogger("pallas.health")
@@ -88,7 +91,7 @@ async def probe(
     except TimeoutError:
         error = f"{'started, but ' if downstream.url is None else ''}no answer within {limits.probe_seconds:g} s"
     except Exception as failure:  # noqa: BLE001  an error is a result
-        error = http_errors.sentence(failure)
+        error = http_error(failure)
         if error is None:
             _log.exception("unexpected error in probe", extra={"server": downstream.name})
             error = f"the probe failed: {type(failure).__name__}"
@@ -212,3 +215,26 @@ async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
 
 class _TooLongError(Exception):
     """The response is longer than `LONGEST_ANSWER`."""
+
+
+def http_error(failure: Exception) -> str | None:
+    """The reason why a request got no answer; None if the exception is not an HTTP error."""
+    if isinstance(failure, httpx.ConnectError):
+        return _connect_error(failure)
+    if isinstance(failure, (httpx.LocalProtocolError, UnicodeEncodeError)):  # their text shows the header
+        return "a configured header holds a character that HTTP does not allow"
+    if isinstance(failure, AnswerError):
+        return str(failure)
+    if isinstance(failure, (httpx.HTTPError, httpx.InvalidURL, ValueError)):
+        return shortened(f"{type(failure).__name__}: {failure}".rstrip(": "), _LONGEST_ERROR)
+    return None
+
+
+def _connect_error(failure: httpx.ConnectError) -> str:
+    text = str(failure)
+    if "SSL" in text or "certificate" in text:
+        return "TLS error"
+    cause: BaseException | None = failure
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return "host name not found" if cause is not None else "connection refused"

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from sqlalchemy import and_, true
 
 from pallas_gateway.core.long_calls import rows
-from pallas_gateway.shared.database.connections import tried_again
+from pallas_gateway.shared.database.connections import RENEWALS, tried_again
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
-from pallas_gateway.shared.database.leases import RENEWALS
 from pallas_gateway.shared.database.tables import tasks
 from pallas_gateway.tasks import TaskOwner
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.core.long_calls.records import Cancelled, ClaimedTask
     from pallas_gateway.features.threads.older_questions import MakeTask
-    from pallas_gateway.shared.database.leases import LeaseTerms
+    from pallas_gateway.shared.database.connections import LeaseTerms
     from pallas_gateway.shared.database.service import GatewayDatabase
     from pallas_gateway.shared.database.tables import AnyRow
 

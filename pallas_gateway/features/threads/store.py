@@ -63,8 +63,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.long_calls.service import LongCalls
     from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread, ThreadRecord, WantedThreads
     from pallas_gateway.features.threads.sizes import Room
-    from pallas_gateway.shared.database.connections import Database
-    from pallas_gateway.shared.database.leases import LeaseTerms
+    from pallas_gateway.shared.database.connections import Database, LeaseTerms
     from pallas_gateway.shared.database.tables import AnyRow
 
     type MakeTask = Callable[[ThreadLease], NewTask]

@@ -19,9 +19,8 @@ from pallas_gateway.features.threads.records import (
     LeaseLostError,
     ThreadBusyError,
 )
-from pallas_gateway.shared.database.connections import tried_again
+from pallas_gateway.shared.database.connections import RENEWALS, tried_again
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
-from pallas_gateway.shared.database.leases import RENEWALS
 from pallas_gateway.tasks import TaskOwner, completed
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.calls.used import UsageKey
@@ -10,7 +11,7 @@ from pallas_gateway.features.usage.usage_of_workers import UsageOfWorker
 from pallas_gateway.features.usage.usage_table import UsageTable
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator
 
     from pallas_gateway.calls.permit import CallEnd
     from pallas_gateway.config.loading.configuration import Configuration
@@ -43,9 +44,11 @@ class UsageFeature(Feature):
         self.source: UsageSource = self._of_worker or UsageTable()
         self.listeners = (self._count,)
 
+    @asynccontextmanager
     @override
-    def opened(self) -> AbstractAsyncContextManager[None]:
-        return self._of_worker.sending() if self._of_worker is not None else super().opened()
+    async def opened(self) -> AsyncIterator[None]:
+        async with self._of_worker.sending() if self._of_worker is not None else nullcontext():
+            yield
 
     @classmethod
     @override

@@ -13,7 +13,7 @@ from pallas_gateway.changes.change import Fault, Name
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from pallas_gateway.process.http_connections.connection_limits import Faults
+    from pallas_gateway.process.http_connections.connection import Faults
 
 FAULTS = (
     Fault(

@@ -17,6 +17,7 @@ import secrets
 import sqlite3
 import time
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     type Share = Literal["calls", "services", "threads", "long"]
     type Work[T] = Callable[[AsyncConnection], Awaitable[T]]
 
+
 SHARES: Mapping[Share, int] = {"calls": 2, "services": 2, "threads": 4, "long": 2}
 """Connections of one process, by their use: decisions about calls; states, agents and upkeep; threads; searches in
 threads and copies of them."""
@@ -56,6 +58,7 @@ CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 15.0
 """A caller's longest wait for one transaction, with the wait for a connection. The transaction itself is bounded by the
 limits of the pool, of each statement and of SQLite's lock."""
+RENEWALS = 4  # of a lease in its lifetime, so that a short outage of the database does not lose it
 IDLE_SECONDS = 20  # between two statements of a transaction, after which PostgreSQL ends it
 _TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts of a transaction that must not be lost
 TRIED_BYTES = 64 * 1024  # a full disk still takes small changes
@@ -422,3 +425,14 @@ def _postgresql(url: str, statement_seconds: float) -> AsyncEngine:
         pool_pre_ping=True,
         hide_parameters=True,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """The terms of this process's leases: each ends so many seconds after it was taken or renewed.
+
+    `process` is the name of this process in them, by which others reach it.
+    """
+
+    seconds: float
+    process: str | None = None

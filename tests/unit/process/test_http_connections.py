@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pallas_gateway.process.http_connections import connection_limits
-from pallas_gateway.process.http_connections.connection import Connection, Settings
-from pallas_gateway.process.http_connections.connection_limits import Faults, UnreadLimit
+from pallas_gateway.process.http_connections.connection import (
+    LEAST_READ_BYTES,
+    Connection,
+    Faults,
+    Settings,
+    UnreadLimit,
+)
 from pallas_gateway.process.http_connections.inbox import Apps, Inbox
 from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, RateLimit
 from tests.support.certificates import TLS_FILES, write_certificate
@@ -106,7 +110,7 @@ async def test_a_client_that_takes_nothing_for_a_whole_period_is_not_waited_for(
 
 
 async def test_one_that_takes_enough_in_each_period_is_waited_for() -> None:
-    enough = connection_limits.LEAST_READ_BYTES
+    enough = LEAST_READ_BYTES
     left = iter([3 * enough, 2 * enough, enough, 1])
     with pytest.raises(TimeoutError):
         await UnreadLimit(0.01).until_taken(_for_ever, lambda: next(left))

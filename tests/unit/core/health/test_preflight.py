@@ -13,8 +13,8 @@ import pytest
 import respx
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.core.health import http_errors
 from pallas_gateway.core.health.preflight import Preflight, ask
+from pallas_gateway.core.health.probe import http_error
 from pallas_gateway.core.health.verdict import LlmResult
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import HealthLimits
@@ -300,7 +300,7 @@ async def test_a_provider_that_does_not_answer_is_told(provider: LlmProvider, fa
 def test_a_name_nobody_knows_is_told() -> None:
     unknown = httpx.ConnectError("[Errno -2] Name or service not known")
     unknown.__cause__ = socket.gaierror(-2, "Name or service not known")
-    assert http_errors.sentence(unknown) == "host name not found"
+    assert http_error(unknown) == "host name not found"
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://[::1", "ftp://models.example"])
