@@ -47,7 +47,7 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show and check the changes, write nothing.")] = False,
 ) -> None:
     """Add and change agents of agents.yaml, or of a gateway's database, as in FILE, after showing a diff."""
-    from pallas_gateway.client.definition_files import STDIN, definitions_of, text_of  # noqa: PLC0415  as the next line
+    from pallas_gateway.client.agents.definitions import STDIN, definitions_of, text_of  # noqa: PLC0415  as the next line
     from pallas_gateway.client.differences import is_wanted, show_difference  # noqa: PLC0415  other commands need neither
 
     load_dotenv_file(Path.cwd(), os.environ)

@@ -35,7 +35,7 @@ def export(
             raise UsageError("--url and --config both say where the agents are; give one of them.")
         _print_of_gateway(gateway_url(url), bearer, agent)
         return
-    from pallas_gateway.client.definition_files import text_of  # noqa: PLC0415  other commands do not need it
+    from pallas_gateway.client.agents.definitions import text_of  # noqa: PLC0415  other commands do not need it
 
     path = config_path(os.environ, config)
     agents = defined_in(text_of(path, MISSING)[1], str(path)).agents

@@ -14,12 +14,19 @@ import typer
 from pallas_gateway.calls.conversation import parse_history
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.agent_client import AgentClient, CallResult
-from pallas_gateway.client.attachments import image_of, read
 from pallas_gateway.client.call_settings import PARAMS, SettingsOption, values_of, without_effect
 from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import CANCELLED, problem, result
 from pallas_gateway.client.progress_view import EventView, TerminalView, View, terminal_view
-from pallas_gateway.client.usage import AnswersOption, ApproveOption, NoAskOption, UsageError, message_text
+from pallas_gateway.client.usage import (
+    AnswersOption,
+    ApproveOption,
+    NoAskOption,
+    UsageError,
+    image_of,
+    message_text,
+    read,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

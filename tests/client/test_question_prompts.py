@@ -10,9 +10,8 @@ import pytest
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult, ListRootsRequest
 
 from pallas_gateway.client.agent_client import AgentClient, CallResult
-from pallas_gateway.client.form_answers import UnfitAnswerError
 from pallas_gateway.client.gateway_client import GatewayRefusedError
-from pallas_gateway.client.question_prompts import Person, person_for
+from pallas_gateway.client.question_prompts import Person, UnfitAnswerError, person_for
 from pallas_gateway.client.usage import UsageError
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream

@@ -15,7 +15,7 @@ import pytest_asyncio
 import yaml
 from playwright.async_api import expect
 
-from pallas_gateway.client.programs import Target, programs
+from pallas_gateway.client.connect import Target, programs
 from pallas_gateway.identity.static_keys import hash_of
 from tests.conformance.conformance import PROGRAMS
 from tests.console.pages import findings, shows_copied

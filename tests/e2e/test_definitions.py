@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.features.definitions.errors import InvalidDefinitionError
+from pallas_gateway.features.definitions.records import InvalidDefinitionError
 from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.asking import FORM
 from tests.support.asking_gateways import HUMAN

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
 
-from pallas_gateway.features.definitions.errors import AgentNotFoundError
+from pallas_gateway.features.definitions.records import AgentNotFoundError
 from tests.support.definers import SIMPLE, configured, editor
 from tests.support.stored_threads import services
 

@@ -15,14 +15,14 @@ from pallas_gateway.calls.call import Message
 from pallas_gateway.config.loading.downstream_servers import DownstreamServer
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.features.definitions import store
-from pallas_gateway.features.definitions.errors import (
+from pallas_gateway.features.definitions.records import (
     AgentInUseError,
     AgentNotFoundError,
     InvalidDefinitionError,
     NameTakenError,
+    Place,
     VersionConflictError,
 )
-from pallas_gateway.features.definitions.records import Place
 from pallas_gateway.features.definitions.service import Owner
 from pallas_gateway.features.definitions.store import KEPT_VERSIONS
 from pallas_gateway.features.threads.records import AgentDeletedError, NewThread

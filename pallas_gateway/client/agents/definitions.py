@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic.alias_generators import to_camel
 
-from pallas_gateway.config.problems import Problem
-from pallas_gateway.config.yaml.definitions import AGENTS
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.problems import ConfigurationError, Problem
+from pallas_gateway.config.yaml.definitions import AGENTS, DeclaredDefinitions, read_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from pallas_gateway.config.yaml.definitions import DeclaredDefinitions
 
 KEYS = (
     "title", "description", "icon", "instruction", "model", "servers", "tools", "agents", "params", "examples",
@@ -62,3 +63,39 @@ def _path_in(wanted: DeclaredDefinitions, name: str, path: str) -> str:
 def _name_in_api(key: str) -> str:
     name = _IN_API.get(key, key)
     return to_camel(name) if name in KEYS else key
+
+
+STDIN = "-"
+
+
+def definitions_of(file: str) -> DeclaredDefinitions:
+    """Return the definitions in a file, or on standard input.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is malformed.
+        UsageError: stdin is no text.
+    """
+    if file != STDIN:
+        return read_definitions(text_of(Path(file), "no such file; -f names a file as `export` prints it")[1], file)
+    try:
+        return read_definitions(sys.stdin.buffer.read().decode("utf-8-sig"), "stdin")
+    except UnicodeDecodeError:
+        raise UsageError("stdin is not UTF-8 text.") from None
+
+
+def text_of(path: Path, missing: str) -> tuple[bytes, str]:
+    """Return the content of a file as bytes and as text; `missing` is the message if it does not exist.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+        return content, content.decode("utf-8-sig")
+    except FileNotFoundError:
+        why = missing
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        why = "is not UTF-8 text; save it as UTF-8"
+    raise ConfigurationError([Problem(str(path), None, "", why)])

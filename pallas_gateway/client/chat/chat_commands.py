@@ -11,7 +11,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
-from pallas_gateway.client.attachments import image_of
 from pallas_gateway.client.call_settings import (
     SYSTEM_PARAMETERS,
     described,
@@ -26,7 +25,7 @@ from pallas_gateway.client.chat.chat_turns import Chat
 from pallas_gateway.client.gateway_api import fetch_server_tools
 from pallas_gateway.client.health_view import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, one_line, table
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.usage import UsageError, image_of
 from pallas_gateway.config.problems import nearest, suggesting
 
 if TYPE_CHECKING:

@@ -5,22 +5,59 @@ On a terminal the answer appears while it is written; a pipe receives the finish
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import contextmanager
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA
-from pallas_gateway.client.chat.line_breaks import LineBreaks
 from pallas_gateway.client.output import fit_for, without_controls
 from pallas_gateway.client.progress_view import tool_name, tree_lines
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+_PARTS = re.compile(r"\n|[^\S\n]+|\S+")
+_TO_END = "\x1b[K"
+
+
+class LineBreaks:
+    """The place in the present line; `width` returns the cells of a line, without the last one of the terminal."""
+
+    def __init__(self, width: Callable[[], int]) -> None:
+        self._width = width
+        self.begin()
+
+    def begin(self) -> None:
+        """Continue at the beginning of a line."""
+        self._column, self._word = 0, ""
+
+    def take(self, text: str) -> str:
+        """Return what to write for a piece of text; a word that has grown beyond the line moves to the next one."""
+        return "".join(map(self._placed, _PARTS.findall(text)))
+
+    def _placed(self, part: str) -> str:
+        if part == "\n":
+            self.begin()
+            return part
+        width, cells = max(self._width(), 1), cell_len(part)
+        fits = self._column + cells <= width
+        if part.isspace():
+            self._column, self._word = (self._column + cells if fits else width), ""
+            return part if fits else ""
+        before, whole = cell_len(self._word), self._word + part
+        if fits or self._column == before or cell_len(whole) > width:  # a longer word is the terminal's to break
+            self._column = self._column + cells if fits else (self._column + cells) % width
+            self._word = whole if fits else ""
+            return part
+        self._column, self._word = before + cells, whole
+        return f"{'\b' * before}{_TO_END if before else ''}\n{whole}"
 
 
 class Screen:

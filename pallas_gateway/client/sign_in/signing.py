@@ -1,16 +1,18 @@
-"""What `pallas-gateway login` and `logout` do."""
+"""What `pallas-gateway login` and `logout` do, and a sign-in by a device code (RFC 8628)."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pallas_gateway.client.gateway_client import UnreachableError, fetch_sign_in, is_same_place
 from pallas_gateway.client.output import problem, result
-from pallas_gateway.client.sign_in import browser, device
+from pallas_gateway.client.sign_in import browser
 from pallas_gateway.client.sign_in.authorization_server import (
     AuthorizationServer,
     OAuthError,
@@ -21,10 +23,12 @@ from pallas_gateway.client.sign_in.authorization_server import (
 )
 from pallas_gateway.client.sign_in.logins import Logins, gateway_key
 from pallas_gateway.client.usage import UsageError
-from pallas_gateway.config.model.values import is_loopback
+from pallas_gateway.config.model.values import AuthorizationUrl, Text, is_loopback
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from pallas_gateway.client.sign_in.logins import Login
 
 
@@ -96,7 +100,7 @@ async def _answer(
     opens = not no_browser and browser.opens_a_browser(os.environ)
     has_codes = server.metadata.device_authorization_endpoint is not None
     if by_code or (has_codes and not opens and not no_browser):
-        return await device.sign_in(server, offer), None
+        return await sign_in_by_code(server, offer), None
     return await browser.sign_in(server, offer, opens=opens)
 
 
@@ -121,3 +125,61 @@ def is_same_gateway(resource: str, base_url: str) -> bool:
     """Return True if a gateway at `base_url` may request tokens for a resource: one place, port and path."""
     one, other = (urlsplit(gateway_key(url)) for url in (resource, base_url))
     return is_same_place(resource, base_url) and (one.port, one.path) == (other.port, other.path)
+
+
+_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+_SLOWER_SECONDS = 5.0
+_MOST_SECONDS = 1800.0
+
+
+class _Code(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    device_code: str = Field(min_length=1, repr=False)
+    user_code: Text
+    verification_uri: AuthorizationUrl
+    verification_uri_complete: AuthorizationUrl | None = None
+    expires_in: float = Field(gt=0, allow_inf_nan=False)
+    interval: float = Field(default=5.0, ge=0, le=300)
+
+
+async def sign_in_by_code(
+    server: AuthorizationServer, offer: Offer, *, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> dict[str, Any]:
+    """Show a code, and wait until the person has signed in with it; return the answer of the token endpoint.
+
+    Raises:
+        OAuthError: the server has no device codes, the person refused, or the code has expired.
+        UnreachableError: the authorization server does not answer.
+    """
+    code = await _code(server, offer)
+    problem(f"To sign in, open this page in any browser and enter the code {code.user_code}:\n")
+    problem(f"  {code.verification_uri}\n")
+    if code.verification_uri_complete is not None:
+        problem(f"The same with the code in it: {code.verification_uri_complete}")
+    interval, until = code.interval, monotonic() + min(code.expires_in, _MOST_SECONDS)
+    while monotonic() < until:
+        await pause(interval)
+        try:
+            return await server.token(_GRANT, offer, device_code=code.device_code)
+        except UnreachableError:  # it is asked again, less often (RFC 8628, section 3.5)
+            interval *= 2
+        except OAuthError as error:
+            if error.code == "slow_down":
+                interval += _SLOWER_SECONDS
+            elif error.code != "authorization_pending":
+                raise
+    raise OAuthError("The code has expired before anybody signed in with it. Start again.", "expired_token")
+
+
+async def _code(server: AuthorizationServer, offer: Offer) -> _Code:
+    endpoint, issuer = server.metadata.device_authorization_endpoint, server.metadata.issuer
+    if endpoint is None:
+        raise OAuthError(f"{issuer} offers no sign-in by a code. Start again without --device.")
+    form = {"client_id": offer.client_id, "scope": " ".join(offer.scopes)}
+    resource = {"resource": offer.resource} if offer.resource is not None else {}
+    answer = await server.post(endpoint, {**form, **resource})
+    try:
+        return _Code.model_validate(answer)
+    except ValidationError as error:
+        raise OAuthError(f"{issuer} gave a code that cannot be used: {first_mistake(error)}.") from None

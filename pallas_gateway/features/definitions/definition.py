@@ -1,7 +1,12 @@
-"""A definition as clients write it, as it is stored, and as settings of an agent. Pure.
+r"""A definition as clients write it, as it is stored, and as settings of an agent. Pure.
 
 Clients write camelCase or the snake_case of `agents.yaml`; snake_case is stored. Problems have the paths that the
 client has written.
+
+Of placeholders, only those that tell nothing about the machine are taken. fast-agent replaces `{{name}}` twice:
+`currentDate` and `url` when an agent is made, all others when it starts. A plain text is never read as a path or
+fetched as a URL. Refused is whatever either pass, or one of a later version, could take for a placeholder: any
+spelling, the escape `\{{`, and what could result from parts that are replaced first.
 """
 
 from __future__ import annotations
@@ -18,13 +23,39 @@ from pallas_gateway.config.loading.error_messages import located, validated, wit
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.parameters import DefaultParameters
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.features.definitions.placeholders import why_refused
 from pallas_gateway.features.definitions.records import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pallas_gateway.features.definitions.records import Definition
+
+ALLOWED = ("{{currentDate}}", "{{serverInstructions}}")
+_OF_FAST_AGENT = "__FAST_AGENT_"
+"""Begins the texts that stand for escaped braces within a pass of fast-agent's."""
+_UNSEEN = r"\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+_PLACEHOLDER = re.compile(rf"\{{[{_UNSEEN}]*\{{[\s{_UNSEEN}]*(?:[^\W\d]|\{{)")
+_ALLOWED = re.compile("|".join(map(re.escape, ALLOWED)))
+_SHOWN = 60
+
+
+def why_refused(text: str) -> str | None:
+    """Return what is wrong with the placeholders of a text; None if there are none but those that are allowed."""
+    start = text.find("${")
+    if start >= 0 and (end := text.find("}", start)) >= 0:
+        return f"'{_shown(text[start : end + 1])}': variables of the environment cannot be used"
+    if _OF_FAST_AGENT in text:
+        return f"must not hold '{_OF_FAST_AGENT}', which fast-agent uses itself"
+    for value in ("x", ""):  # `serverInstructions` may be empty, and then joins what stands around it
+        rest = _ALLOWED.sub(value, text)
+        if (found := _PLACEHOLDER.search(rest)) is not None:
+            return f"'{_shown(rest[found.start() :])}': only {' and '.join(ALLOWED)} can be used between double braces"
+    return None
+
+
+def _shown(text: str) -> str:
+    return " ".join(text[:_SHOWN].split())
+
 
 KEYS = (
     "title", "description", "icon", "instruction", "model", "servers", "tools", "agents", "params", "examples",

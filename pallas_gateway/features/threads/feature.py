@@ -23,14 +23,13 @@ class ThreadsFeature(Feature):
     needs_database = True
 
     def __init__(self, gateway: Gateway) -> None:
-        from pallas_gateway.features.threads.http.live_turn import LiveExchange  # noqa: PLC0415  imported only where needed
-        from pallas_gateway.features.threads.live_turns import LiveExchanges  # noqa: PLC0415
+        from pallas_gateway.features.threads.http.live_turn import LiveExchanges  # noqa: PLC0415  imported only where needed
         from pallas_gateway.features.threads.service import Threads  # noqa: PLC0415  an extra
 
         super().__init__(gateway)
         stored = gateway.required_stored()
         self.threads = Threads(stored.database, stored.leases, stored.limits.threads, stored.long_calls)
-        self.live = LiveExchanges[LiveExchange](gateway.turns_and_nested)
+        self.live = LiveExchanges(gateway.turns_and_nested)
         self.offers = (self.threads,)
         stored.database.add(self.threads)
 

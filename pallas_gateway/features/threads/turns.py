@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.features.threads.lines import Lines
 from pallas_gateway.features.threads.records import (
     CANCELLED,
     ExchangeCancelledError,
@@ -287,3 +286,41 @@ async def _lost(store: Store, lease: ThreadLease) -> LeaseLostError:
     if await store.was_cancelled(lease):
         return ExchangeCancelledError("The call was cancelled.")
     return LeaseLostError("The thread was taken over by another call; read its messages, then send yours again.")
+
+
+class Lines:
+    """The lines of this process; a key without tasks takes no memory."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+
+    @asynccontextmanager
+    async def turn(self, key: str, latest: float) -> AsyncIterator[None]:
+        """Exclude others with the key during the block.
+
+        Args:
+            key: of the line.
+            latest: end of the wait, by the event loop's clock.
+
+        Raises:
+            TimeoutError: the others had not ended by then.
+        """
+        line = self._lines.setdefault(key, _Line())
+        line.length += 1
+        try:
+            async with asyncio.timeout_at(latest):
+                await line.lock.acquire()
+            try:
+                yield
+            finally:
+                line.lock.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[key]
+
+
+class _Line:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.length = 0

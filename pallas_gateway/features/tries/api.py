@@ -29,7 +29,6 @@ from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.models import parsed
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.errors import STOPPING, AgentStartError, CallFailedError
-from pallas_gateway.features.definitions.errors import InvalidDefinitionError
 from pallas_gateway.features.definitions.feature import DefinitionsFeature
 from pallas_gateway.features.definitions.http import PREFIX, requests
 from pallas_gateway.features.definitions.http.api import AgentsApi
@@ -37,7 +36,7 @@ from pallas_gateway.features.definitions.http.models import Options
 from pallas_gateway.features.definitions.http.rights import RightsGate
 from pallas_gateway.features.definitions.merging import with_agent
 from pallas_gateway.features.definitions.names import taker_of
-from pallas_gateway.features.definitions.records import Place
+from pallas_gateway.features.definitions.records import InvalidDefinitionError, Place
 from pallas_gateway.features.threads.feature import ThreadsFeature
 from pallas_gateway.features.threads.http import models
 from pallas_gateway.features.threads.http.given_answers import refuse_misfit
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.features.definitions.records import StoredAgent
     from pallas_gateway.features.threads.http.answers import Json
-    from pallas_gateway.features.threads.live_turns import LiveExchanges
+    from pallas_gateway.features.threads.http.live_turn import LiveExchanges
     from pallas_gateway.features.tries.feature import TriesFeature
     from pallas_gateway.identity.caller import Caller
 
@@ -194,7 +193,7 @@ class _Try(LiveExchange):
     def __init__(  # noqa: PLR0913, PLR0917  what a request says of it
         self,
         gateway: Gateway,
-        live: LiveExchanges[LiveExchange],
+        live: LiveExchanges,
         agent: HostedAgent,
         caller: Caller,
         body: models.TryRequest,

@@ -27,16 +27,16 @@ from pallas_gateway.doors.api.models import Nothing, parsed
 from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.features.definitions.errors import (
+from pallas_gateway.features.definitions.http import PREFIX, answers, may_use, models, requests
+from pallas_gateway.features.definitions.http.rights import Asked, RightsGate
+from pallas_gateway.features.definitions.records import (
     AgentInUseError,
     AgentNotFoundError,
     InvalidDefinitionError,
     NameTakenError,
+    Place,
     VersionConflictError,
 )
-from pallas_gateway.features.definitions.http import PREFIX, answers, conditions, may_use, models, requests
-from pallas_gateway.features.definitions.http.rights import Asked, RightsGate
-from pallas_gateway.features.definitions.records import Place
 from pallas_gateway.features.definitions.service import Editor
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.grants import CREATE_AGENTS, DELETE_AGENTS, EDIT_AGENTS
@@ -428,10 +428,12 @@ class AgentsApi(Api):
             ApiError: `precondition_required`, `bad_input`.
             VersionConflictError: the agent has another version.
         """
-        tags, stored = conditions.required(request.headers.getlist("if-match")), asked.of_database
-        if not tags.match_strongly(_etag(stored)):
+        tags, stored = requests.required_tags(request.headers.getlist("if-match")), asked.of_database
+        if tags is None:
+            return None
+        if _etag(stored) not in tags:  # a weak tag is not equal to it
             raise VersionConflictError(asked.name, stored.version)
-        return None if tags.is_any else stored.version
+        return stored.version
 
     async def _rights_of(self, caller: Caller) -> Grants:
         """Return the rights of a caller on all agents of the database as they are now."""

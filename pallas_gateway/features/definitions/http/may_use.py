@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.cross_checks import TOOL_SEPARATOR
-from pallas_gateway.features.definitions.globs import WILDCARDS, is_released
+from pallas_gateway.features.definitions.rules import WILDCARDS, is_released
 from pallas_gateway.identity.grants import CREATE_AGENTS
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""The parts of a change that are not in the definition, which `pallas_gateway.features.definitions` reads."""
+"""The parts of a change that are not in the definition, which `pallas_gateway.features.definitions` reads.
+
+`If-Match` is as in RFC 9110, section 13.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.doors.api.errors import ApiError
-from pallas_gateway.features.definitions.errors import InvalidDefinitionError
-from pallas_gateway.features.definitions.records import Place
+from pallas_gateway.features.definitions.records import InvalidDefinitionError, Place
 from pallas_gateway.features.definitions.service import Owner
 from pallas_gateway.identity.caller import ANONYMOUS_NAME, owner_of_token
 from pallas_gateway.telemetry.redaction import quoted
@@ -99,3 +101,25 @@ def _owner(given: object) -> Owner | None:
     if not all(isinstance(one, str) and 0 < len(one) <= _LONGEST_PART and one.isprintable() for one in given.values()):
         return None
     return None if " " in issuer else Owner(owner=owner_of_token(issuer, "sub", subject), name=subject)
+
+
+_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+_IN_PLACE_OF_A_TAG = "\0"  # no header has it
+
+
+def required_tags(lines: list[str]) -> frozenset[str] | None:
+    """Return the tags of a change, one of which must be the agent's, from its `If-Match`; None for `*`.
+
+    Raises:
+        ApiError: `precondition_required` without the header; `bad_input` if it is malformed.
+    """
+    if not lines:
+        message = "Send If-Match with the ETag of the agent as you have read it, or * to change any version."
+        raise ApiError(message, reason="precondition_required")
+    value = ",".join(lines)
+    if value.strip() == "*":
+        return None
+    elements = {one.strip(" \t") for one in _TAG.sub(_IN_PLACE_OF_A_TAG, value).split(",")}
+    if _IN_PLACE_OF_A_TAG not in elements or elements - {"", _IN_PLACE_OF_A_TAG}:  # empty elements have no meaning
+        raise ApiError('If-Match must be * or ETags in double quotes, such as "3".')
+    return frozenset(_TAG.findall(value))

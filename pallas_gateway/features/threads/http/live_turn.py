@@ -31,11 +31,13 @@ from pallas_gateway.calls.events.queue import EventQueue, StreamOptions
 from pallas_gateway.features.threads.http import answers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+    from typing import Any
 
     from pallas_gateway.calls.events.events import Event
     from pallas_gateway.calls.questions import Action, Question
     from pallas_gateway.long_responses import ServerSentEvents
+    from pallas_gateway.tasks import TaskOwner
 
 _MAY_MISS = (*PROGRESS, TextDelta, TurnEnded, ToolsEnded, FromPeer)
 """Events that a client may miss: the last event of its stream has the whole answer."""
@@ -249,3 +251,25 @@ class LiveExchange(ShownExchange):
 
 def _queue() -> EventQueue:
     return EventQueue(StreamOptions(deltas=True), _MAY_MISS)
+
+
+class LiveExchanges:
+    """The stored turns whose calls run in this process; the gateway has them, because a reload makes new routes."""
+
+    def __init__(self, tasks: TaskOwner) -> None:
+        """`tasks` owns the calls."""
+        self._tasks = tasks
+        self._turns: dict[tuple[str | None, int | None], LiveExchange] = {}
+
+    def begin(self, turn: LiveExchange, call: Coroutine[Any, Any, Any]) -> None:
+        work = self._tasks.spawn(call, name=f"answer in thread {turn.thread_id}")
+        turn.begin(work)
+        work.add_done_callback(lambda _: self._turns.pop((turn.thread_id, turn.number), None))
+
+    def stored(self, turn: LiveExchange, number: int) -> None:
+        """Note the number of a turn: from here on it can be found, and its clients can find its answer."""
+        self._turns[turn.thread_id, number] = turn
+        turn.stored(number)
+
+    def find(self, thread_id: str, number: int) -> LiveExchange | None:
+        return self._turns.get((thread_id, number))

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.long_calls.recorder import TaskRecorder
     from pallas_gateway.core.long_calls.records import ClaimedTask, NewTask
-    from pallas_gateway.features.threads.http.live_turn import LiveExchange
-    from pallas_gateway.features.threads.live_turns import LiveExchanges
+    from pallas_gateway.features.threads.http.live_turn import LiveExchange, LiveExchanges
     from pallas_gateway.features.threads.records import ClaimedExchange, ThreadLease
     from pallas_gateway.features.threads.service import Threads
     from pallas_gateway.features.threads.store import MakeTask
@@ -57,7 +56,7 @@ class Services:
     """
 
     threads: Threads
-    live: LiveExchanges[LiveExchange]
+    live: LiveExchanges
     queue_seconds: float
     ask_seconds: float
     keeps_steps: bool
