@@ -12,9 +12,8 @@ from pallas_gateway.client.output import counted, problem, result
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.features.audit.chain import BEGIN, Head
+from pallas_gateway.features.audit.chain import BEGIN, Head, head_before, tail_of_file
 from pallas_gateway.features.audit.sinks import STDOUT, SYSLOG
-from pallas_gateway.features.audit.tail import head_before, tail_of_file
 from pallas_gateway.features.audit.verifying import verify as verify_files
 
 audit = typer.Typer(help="The audit log.", no_args_is_help=True)

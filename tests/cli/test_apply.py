@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.client import differences
+from pallas_gateway.client.agents import definitions as shown
 from tests.support import forked
 from tests.support.commands import GATEWAY, READY_SECONDS
 from tests.support.pairs import pairs
@@ -316,7 +316,7 @@ def test_what_somebody_else_wrote_meanwhile_is_not_lost(
     def show_and_be_edited(*_: object) -> None:
         file.write_text("name: other\n")
 
-    monkeypatch.setattr(differences, "show_difference", show_and_be_edited)
+    monkeypatch.setattr(shown, "show_difference", show_and_be_edited)
     ran = run("apply", "-f", definitions(file.parent, "agents: {a: {module: a}}"), "--yes")
     assert (ran.code, file.read_text()) == (2, "name: other\n")
     assert ran.err == "agents.yaml was changed meanwhile; nothing was written. Apply again.\n"

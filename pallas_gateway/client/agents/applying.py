@@ -11,8 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.client.agents.agents_api import CONFLICT, NotRunningError, outcome
-from pallas_gateway.client.agents.definitions import definition_in, malformed, placed
-from pallas_gateway.client.differences import is_wanted, show_difference
+from pallas_gateway.client.agents.definitions import definition_in, is_wanted, malformed, placed, show_difference
 from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.output import problem, result
 from pallas_gateway.client.usage import UsageError

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pallas_gateway.client.agents.agents_api import CONFLICT, NotRunningError, outcome
-from pallas_gateway.client.agents.definitions import malformed, placed
-from pallas_gateway.client.differences import difference
+from pallas_gateway.client.agents.definitions import difference, malformed, placed
 from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.output import result, without_controls
 from pallas_gateway.client.usage import UsageError

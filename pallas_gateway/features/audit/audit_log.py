@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from pallas_gateway import __version__
 from pallas_gateway.calls.trail import hashed_name
 from pallas_gateway.errors import CallRefusedError, GatewayError
-from pallas_gateway.features.audit.chain import BEGIN, next_line
+from pallas_gateway.features.audit.chain import BEGIN, UnusableFileError, next_line
 from pallas_gateway.features.audit.sinks import FileSink, sink_for
-from pallas_gateway.features.audit.tail import UnusableFileError
 from pallas_gateway.identity.caller import ANONYMOUS_NAME
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway import daemon_threads
-from pallas_gateway.features.audit.chain import BEGIN, Head
-from pallas_gateway.features.audit.tail import UnusableFileError, head_before, open_file, tail_of
+from pallas_gateway.features.audit.chain import BEGIN, Head, UnusableFileError, head_before, open_file, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ from pallas_gateway.config.loading.configuration import StoredIdentity
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.features.definitions import rules
 from pallas_gateway.features.definitions.definition import parsed, settings_of
-from pallas_gateway.features.definitions.names import taker_of, why_no_name
+from pallas_gateway.features.definitions.rules import taker_of, why_no_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -17,7 +17,6 @@ from pallas_gateway.config.loading.cross_checks import AGENT_NAME
 from pallas_gateway.core.offers import PossibleOwners
 from pallas_gateway.features.definitions import rules, store
 from pallas_gateway.features.definitions.definition import definition_of, parsed, patched
-from pallas_gateway.features.definitions.names import taker_of, why_no_name
 from pallas_gateway.features.definitions.records import (
     AgentInUseError,
     AgentNotFoundError,
@@ -26,6 +25,7 @@ from pallas_gateway.features.definitions.records import (
     Place,
     VersionConflictError,
 )
+from pallas_gateway.features.definitions.rules import taker_of, why_no_name
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from pallas_gateway.telemetry.redaction import cleaned_data
 from pallas_gateway.urls import Addresses

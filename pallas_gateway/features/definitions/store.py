@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as insert_or
 
-from pallas_gateway.features.definitions.names import key_of
 from pallas_gateway.features.definitions.records import DefinitionVersion, RatedAnswer, Ratings, Snapshot, StoredAgent
+from pallas_gateway.features.definitions.rules import key_of
 from pallas_gateway.shared.database.tables import (
     ID_CHARACTERS,
     agent_changes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from http import HTTPStatus
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,10 @@ from pallas_gateway.calls.asking.used_states import StatesUnavailableError
 from pallas_gateway.core.call_books import note_cancelled_task
 from pallas_gateway.doors.api.base import Api, operation
 from pallas_gateway.doors.api.errors import ApiError
+from pallas_gateway.doors.api.models import written
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.features.running_calls import answers, models
+from pallas_gateway.features.running_calls import models
 from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
 from pallas_gateway.telemetry.redaction import quoted
 
@@ -29,9 +31,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from pallas_gateway.core.long_calls.service import LongCalls
-    from pallas_gateway.core.running_call import RunningCall
+    from pallas_gateway.core.running_call import ListedCall, RunningCall, ToolTime
     from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.shared.database.tables import AnyRow
     from pallas_gateway.telemetry.rate_limit import Reason
+
+type Json = dict[str, Any]
 
 PATH = "/api/v1/calls"
 _CALL_ID = re.compile(r"[0-9a-f]{16}")
@@ -60,15 +65,15 @@ class CallsApi(Api):
         here, worker = self._gateway.calls, self._gateway.elsewhere.worker
         listed = here.running() if most is None else here.recent()
         shown = [one for one in listed if sees_all or _owns(caller, one.owner)][:most]
-        calls = [answers.call(one, worker) for one in shown]
+        calls = [listed_call(one, worker) for one in shown]
         if FOR_ONE_KEY in request.scope:
-            return answers.response({"worker": worker, "calls": calls})
+            return ascii_response({"worker": worker, "calls": calls})
         document = await self._with_others(request, calls, most)
         if most is None and self._gateway.stored is not None:
             await self._add_tasks(self._gateway.stored.long_calls, document, caller)
-        return answers.response(document)
+        return ascii_response(document)
 
-    async def _add_tasks(self, long_calls: LongCalls, document: answers.Json, caller: Caller) -> None:
+    async def _add_tasks(self, long_calls: LongCalls, document: Json, caller: Caller) -> None:
         """Add the open tasks that the caller may see, and that none of the listed calls runs."""
         if not caller.grants.has(VIEW_CALLS) and caller.owner is None:
             return
@@ -80,10 +85,10 @@ class CallsApi(Api):
             return
         known = {one["id"] for one in document["calls"]}
         others = (one for one in tasks if one.call_id not in known and not long_calls.runs(one.id))
-        document["calls"] += map(answers.task, others)
+        document["calls"] += map(listed_task, others)
         document["calls"].sort(key=itemgetter("startedAt", "id"))
 
-    async def _with_others(self, request: Request, calls: list[Any], most: int | None) -> answers.Json:
+    async def _with_others(self, request: Request, calls: list[Any], most: int | None) -> Json:
         """Add the calls of the other workers, and the numbers of those that do not answer."""
         elsewhere = self._gateway.elsewhere
         missing = {*range(1, elsewhere.workers + 1)} - {elsewhere.worker}
@@ -184,3 +189,65 @@ def _owns(caller: Caller, owner: str | None) -> bool:
 
 def _no_call(call_id: str) -> ApiError:
     return ApiError(f"no call {quoted(call_id)}", reason="not_found")
+
+
+def listed_call(one: ListedCall, worker: int) -> Json:
+    """A call of this process in a list; an ended one with its outcome and tools."""
+    document = {
+        "id": one.id,
+        "parent": one.parent,
+        "agent": one.agent,
+        "caller": one.caller,
+        "api": one.api,
+        "startedAt": _time(one.began_at),
+        "step": one.step,
+        "seconds": round(one.seconds, 3),
+        "tokens": one.tokens,
+        **({"estimated": True} if one.is_estimated else {}),
+        "waiting": one.waiting,
+        "worker": worker,
+    }
+    if (end := one.end) is None:
+        return document
+    return {
+        **document,
+        "endedAt": _time(one.began_at + one.seconds),
+        "outcome": end.outcome,
+        "stopReason": end.reason,
+        "tools": [*map(_tool, end.tools)],
+        "toolsLeftOut": end.tools_left_out,
+    }
+
+
+def listed_task(one: AnyRow) -> Json:
+    """A long call of the database in a list; of its last step no text that a server has written."""
+    return {
+        "id": one.call_id,
+        "parent": None,
+        "agent": one.agent,
+        "caller": one.principal,
+        "api": one.api,
+        "startedAt": _time(one.created_at / 1000),
+        "step": one.step,
+        "seconds": one.age_ms / 1000,
+        "tokens": one.tokens,
+        "waiting": one.status == "input_required",
+        "worker": None,
+        "status": one.status,
+        "statusMessage": one.status_message.partition(": ")[0],
+        "runs": one.claims + 1,
+        "atRest": not one.is_run,
+    }
+
+
+def ascii_response(document: Json) -> Response:
+    """Return JSON in ASCII: names of tools come from models, which may write half a surrogate pair."""
+    return Response(json.dumps(document), media_type="application/json")
+
+
+def _tool(one: ToolTime) -> Json:
+    return {"name": one.name, "start": round(one.start, 3), "seconds": round(one.seconds, 3), "ok": one.ok}
+
+
+def _time(seconds: float) -> str:
+    return written(datetime.fromtimestamp(seconds, UTC))

@@ -1,4 +1,4 @@
-"""The queries and answers of calls; `answers.py` makes the answers."""
+"""The queries and answers of calls."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, func, or_, select, tuple_
 
-from pallas_gateway.features.threads.quota import ROW_BYTES
 from pallas_gateway.features.threads.records import ThreadPage, thread_of
+from pallas_gateway.features.threads.sizes import ROW_BYTES
 from pallas_gateway.shared.database.tables import threads, turns
 from pallas_gateway.tasks import give_way
 

@@ -13,9 +13,8 @@ from pallas_gateway.core.long_calls import rows as task_rows
 from pallas_gateway.core.long_calls.service import LongCalls
 from pallas_gateway.core.offers import ThreadsOfAgents
 from pallas_gateway.features.threads import older_questions
-from pallas_gateway.features.threads.quota import Quota
 from pallas_gateway.features.threads.records import ClaimedExchange, QuestionNotOpenError
-from pallas_gateway.features.threads.sizes import Room
+from pallas_gateway.features.threads.sizes import Quota, Room
 from pallas_gateway.features.threads.store import Store
 from pallas_gateway.features.threads.thread_changes import ThreadChanges
 from pallas_gateway.features.threads.turns import Exchanges, Lines

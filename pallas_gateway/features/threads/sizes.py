@@ -1,8 +1,11 @@
-"""Sizes of turns, and the choice of those that a model is sent. Pure.
+"""Sizes of turns, the choice of those that a model is sent, and the quota of each owner.
 
 Tokens are estimated, because no tokenizer knows every model: three bytes of text are a token, an image is 1,600. That
 is more than most models count, so that a history which fits by this estimate fits. Of a PDF, whose pages are not read,
 48 bytes are a token, and 1,600 more: between a page of text (some KB, 2,000 tokens) and a scanned one (100 KB, 2,000).
+
+Of the quota, messages, answers, images and steps take their bytes as they are stored, and each thread and each turn
+`ROW_BYTES` more. An answer is always stored, so one turn may exceed it, as may requests that arrive at the same moment.
 """
 
 from __future__ import annotations
@@ -11,10 +14,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from sqlalchemy import func, select
+
 from pallas_gateway.calls.call import PDF
+from pallas_gateway.features.threads.records import ThreadsFullError
+from pallas_gateway.shared.database.tables import threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping
+
+    from sqlalchemy import ColumnElement, ScalarSelect
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.call import Message, Step
 
@@ -117,3 +127,30 @@ def _left_out(total: int, most: int) -> int:
     """Return how much of `total` is left out: as many quarters of `most` as are too much."""
     quarter = max(most // QUARTERS, 1)
     return -(-max(total - most, 0) // quarter) * quarter
+
+
+ROW_BYTES = 1024
+
+
+class Quota:
+    """The most bytes of one owner, None for any number; a reload may change it."""
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self.max_bytes = max_bytes
+
+    async def refuse_beyond(
+        self, sql: AsyncConnection, owner: str | ScalarSelect[str] | ColumnElement[str], more: int
+    ) -> None:
+        """Check that an owner may store so many more bytes.
+
+        Raises:
+            ThreadsFullError: it may not.
+        """
+        if self.max_bytes is None:
+            return
+        used = select(func.coalesce(func.sum(threads.c.bytes), 0)).where(threads.c.owner == owner)
+        if (await sql.execute(used)).scalar_one() + more > self.max_bytes:
+            raise ThreadsFullError(
+                f"Your threads may have {self.max_bytes} bytes in all, and this would be more. Delete threads that you "
+                "no longer need, or ask the operator for more (gateway.threads_max_bytes)."
+            )

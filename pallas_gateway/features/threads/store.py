@@ -13,7 +13,6 @@ from sqlalchemy import and_, delete, exists, func, insert, or_, select, tuple_, 
 from pallas_gateway.core.long_calls import rows as task_rows
 from pallas_gateway.core.long_calls.records import MOST_UNMOVED
 from pallas_gateway.features.threads import older_questions
-from pallas_gateway.features.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.features.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
@@ -36,7 +35,7 @@ from pallas_gateway.features.threads.records import (
     turn_of,
 )
 from pallas_gateway.features.threads.search import Search
-from pallas_gateway.features.threads.sizes import Measured, Size, first_that_fits
+from pallas_gateway.features.threads.sizes import ROW_BYTES, Measured, Quota, Size, first_that_fits
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.shared.database.tables import (
     ID_CHARACTERS,

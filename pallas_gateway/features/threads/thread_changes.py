@@ -10,7 +10,6 @@ from sqlalchemy import and_, delete, exists, func, insert, literal, select, upda
 
 from pallas_gateway.core.long_calls import rows as task_rows
 from pallas_gateway.features.threads import older_questions
-from pallas_gateway.features.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.features.threads.records import (
     CANCELLED,
     NoAnswerError,
@@ -21,6 +20,7 @@ from pallas_gateway.features.threads.records import (
     feedback_of,
     thread_of,
 )
+from pallas_gateway.features.threads.sizes import ROW_BYTES, Quota
 from pallas_gateway.features.threads.store import FREED, SHOWN, is_free, refuse_deleted, refuse_deleted_agent
 from pallas_gateway.shared.database.tables import ID_CHARACTERS, agents, feedback, now, steps, tasks, threads, turns
 from pallas_gateway.telemetry.redaction import storable

@@ -35,8 +35,8 @@ from pallas_gateway.features.definitions.http.api import AgentsApi
 from pallas_gateway.features.definitions.http.models import Options
 from pallas_gateway.features.definitions.http.rights import RightsGate
 from pallas_gateway.features.definitions.merging import with_agent
-from pallas_gateway.features.definitions.names import taker_of
 from pallas_gateway.features.definitions.records import InvalidDefinitionError, Place
+from pallas_gateway.features.definitions.rules import taker_of
 from pallas_gateway.features.threads.feature import ThreadsFeature
 from pallas_gateway.features.threads.http import models
 from pallas_gateway.features.threads.http.given_answers import refuse_misfit

@@ -25,11 +25,10 @@ from pallas_gateway.doors.http.json_pieces import JsonInPieces
 from pallas_gateway.errors import STOPPING, CallLimitedError
 from pallas_gateway.features.threads.http import answers, models, requests
 from pallas_gateway.features.threads.http.chat import NewExchange
-from pallas_gateway.features.threads.http.continued_turns import ContinuedExchanges
 from pallas_gateway.features.threads.http.given_answers import GivenAnswers
 from pallas_gateway.features.threads.http.responses import ExchangeResponse, last_events_of_abandoned
 from pallas_gateway.features.threads.http.stored_turn import turn_in
-from pallas_gateway.features.threads.http.turn_call import Services
+from pallas_gateway.features.threads.http.turn_call import ContinuedExchanges, Services
 from pallas_gateway.features.threads.records import ThreadNotFoundError
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action

@@ -13,18 +13,26 @@ from pallas_gateway.calls.events.answer_text import LIVE_SECONDS, text_of
 from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.calls.questions import MODES
+from pallas_gateway.core.call_books import note_end_of_task
+from pallas_gateway.core.long_calls.continued_tasks import ContinuedTasks
 from pallas_gateway.core.long_calls.long_call import NOT_NOW, LongCall, task_of
 from pallas_gateway.errors import CallFailedError, GatewayError
+from pallas_gateway.features.threads.http.live_turn import LiveExchange
 from pallas_gateway.features.threads.http.responses import message_of
-from pallas_gateway.features.threads.records import ExchangeOutcome
+from pallas_gateway.features.threads.http.stored_turn import turn_in
+from pallas_gateway.features.threads.records import ClaimedExchange, ExchangeOutcome
 from pallas_gateway.tasks import at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Action, Question
+    from pallas_gateway.core.call_request import CallRequest
+    from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.long_calls.recorder import TaskRecorder
     from pallas_gateway.core.long_calls.records import ClaimedTask, NewTask
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
     from pallas_gateway.features.threads.service import Threads
     from pallas_gateway.features.threads.store import MakeTask
     from pallas_gateway.features.threads.turns import OpenExchange
-
+    from pallas_gateway.shared.database.tables import AnyRow
 
 _LEFT = "The gateway is stopping. Another process goes on: read the thread's messages in a moment."
 _LEFT_ASKING = "The gateway is stopping. The question stays open: answer it again in a moment."
@@ -228,3 +236,36 @@ def begin_again(
     running = ExchangeCall(agent, call, services, shown, is_streamed=True, **about)
     room = services.threads.room_for(agent.context_window(None)) if request["messages"] is None else None
     services.live.begin(shown, running.run(services.threads.turns.claimed_turn(claimed, room=room)))
+
+
+class ContinuedExchanges(ContinuedTasks):
+    """Goes on with turns; `services` returns what they need, by the present configuration."""
+
+    api = "threads"
+
+    def __init__(self, gateway: Gateway, threads: Threads, services: Callable[[], Services]) -> None:
+        super().__init__(gateway, threads.long_calls)
+        self._threads = threads
+        self._services = services
+
+    @override
+    async def decode(self, task: ClaimedTask, agent: HostedAgent, asked: Call) -> Call:
+        turn = await turn_in(self._threads.store, task.thread_id, task.turn)
+        return replace(asked, message=turn.question, conversation_id=task.thread_id)
+
+    @override
+    async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
+        shown = LiveExchange(task.thread_id, is_first=False, in_background=True)
+        with request.answering():
+            begin_again(agent, request.call, self._services(), shown, ClaimedExchange(task))
+            request.ended(await shown.ended())
+
+    @override
+    async def end(self, task: ClaimedTask, reason: str, why: str) -> None:
+        await self._threads.store.end_turn(ClaimedExchange(task).lease, ExchangeOutcome(error_reason=reason, error=why))
+
+    @override
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool:
+        if (reason := await self._threads.store.give_up(sql, task)) is not None:
+            note_end_of_task(self._gateway.trail, task, reason)
+        return reason is not None
