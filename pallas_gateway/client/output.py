@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CANCELLED = "cancelled"
 _BETWEEN_COLUMNS = "   "
+_LONGEST_NAME = 60
 _log = logging.getLogger("pallas.cli")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DIRECTIONS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
@@ -100,6 +101,13 @@ def one_line(text: str, most: int) -> str:
     """Return a text on one line, cut to `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def shown(text: object) -> str:
+    """Return a name on one line, cut, without control and bidirectional characters: callers and models write names."""
+    begin = str(text)[: _LONGEST_NAME + 1]
+    printable = "".join(one if one.isprintable() else "�" for one in begin)
+    return printable if len(printable) <= _LONGEST_NAME else f"{printable[:_LONGEST_NAME]}…"
 
 
 def local_time(value: object) -> str:

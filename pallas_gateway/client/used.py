@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pallas_gateway.client.address import UrlOption, gateway_url
-from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.gateway_api import request
 from pallas_gateway.client.gateway_client import BearerOption, UnreachableError
-from pallas_gateway.client.output import problem, result, table
+from pallas_gateway.client.output import problem, result, shown, table
 from pallas_gateway.client.usage import UsageError
 
 if TYPE_CHECKING:

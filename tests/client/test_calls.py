@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.client.calls import CallList, watch_calls
-from pallas_gateway.client.calls_view import RemoteCall, changes, recent_lines, running_lines, shown, tree
+from pallas_gateway.client.calls import CallList, RemoteCall, changes, recent_lines, running_lines, tree, watch_calls
 from pallas_gateway.client.gateway_client import GatewayRefusedError
+from pallas_gateway.client.output import shown
 from tests.support.commands import Command, started
 from tests.support.finished import finished
 from tests.support.odd_server import odd_server

@@ -13,12 +13,14 @@ from rich.console import Console
 
 from pallas_gateway.client import health as command
 from pallas_gateway.client.gateway_client import GatewayRefusedError, UnavailableError, UnreachableError
-from pallas_gateway.client.health import Asking, NoAgentsError, ask_for_ever
-from pallas_gateway.client.health_view import (
+from pallas_gateway.client.health import (
+    Asking,
     HealthAnswer,
     HealthAnswers,
     HealthRow,
     MemoryUse,
+    NoAgentsError,
+    ask_for_ever,
     drawn,
     print_answers,
     rows_of,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pallas_gateway.client.agents.definitions import body_of, definition_in
-from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask
 from pallas_gateway.client.gateway_client import UnreachableError, fetch_readiness
+from pallas_gateway.client.output import shown
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.yaml.editing import rendered
 from pallas_gateway.errors import GatewayError

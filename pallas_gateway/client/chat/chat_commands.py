@@ -23,7 +23,7 @@ from pallas_gateway.client.call_settings import (
 from pallas_gateway.client.chat import transcript
 from pallas_gateway.client.chat.chat_turns import Chat
 from pallas_gateway.client.gateway_api import fetch_server_tools
-from pallas_gateway.client.health_view import HealthAnswer, print_answers
+from pallas_gateway.client.health import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, one_line, table
 from pallas_gateway.client.usage import UsageError, image_of
 from pallas_gateway.config.problems import nearest, suggesting
