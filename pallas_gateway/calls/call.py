@@ -197,7 +197,7 @@ class Call:
 
     @property
     def counted_as(self) -> str:
-        """The agent of the call in metrics."""
+        """The agent of the call in metrics and usage."""
         return TRIES if self.api == "try" else self.agent
 
     @property

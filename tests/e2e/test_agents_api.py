@@ -56,7 +56,6 @@ async def test_an_agent_is_made_read_changed_and_deleted(tmp_path: Path) -> None
         "name": "poet", "title": "The Poet", "description": "The Poet", "instruction": INSTRUCTION,
         "model": "passthrough", "maxIterations": 4, "source": "database", "owner": "owner", "version": 1,
         "createdAt": document["createdAt"], "updatedAt": document["createdAt"],
-        "paramsSchema": document["paramsSchema"],
     }  # fmt: skip
     assert document["createdAt"].endswith("Z")
     assert [(one["name"], one["source"], one["version"]) for one in listed] == [("poet", "database", 1)]
@@ -243,7 +242,7 @@ async def test_an_unknown_or_repeated_parameter_is_refused(tmp_path: Path) -> No
 
 async def test_another_method_is_answered_with_those_that_are_allowed(tmp_path: Path) -> None:
     async with agents_api(tmp_path) as api:
-        paths = ("", "/poet", "/poet/versions", "/poet/versions/1", "/poet/versions/1/restore")
+        paths = ("", "/poet", "/poet/versions", "/poet/versions/1", "/poet/versions/1/restore", "/try")
         answers = {path: await api.ask("TRACE", path) for path in paths}
         allowed = {path: (answer.status_code, answer.headers["allow"]) for path, answer in answers.items()}
         nothing = [error_of(await api.get(path)) for path in ("/poet/version", "/poet/versions/1/restored", "/")]
@@ -253,6 +252,7 @@ async def test_another_method_is_answered_with_those_that_are_allowed(tmp_path: 
         "/poet/versions": (405, "GET, HEAD"),
         "/poet/versions/1": (405, "GET, HEAD"),
         "/poet/versions/1/restore": (405, "POST"),
+        "/try": (405, "POST, GET, HEAD, PUT, PATCH, DELETE"),
     }
     assert nothing == [(404, "not_found")] * 3
 
@@ -318,6 +318,7 @@ async def test_a_declared_agent_is_copied_with_changes_and_others_are_not(tmp_pa
     assert [found.keys() for found in (of_module, of_none, of_number)] == [{"copyOf"}] * 3
     assert of_none["copyOf"] == "no agent 'nobody'"
     assert error_of(unreadable) == (403, "insufficient_scope")
+    assert unreadable.json()["error_description"].endswith("view:instructions:echo, or the owner of the agent")
 
 
 async def test_a_copy_of_a_files_agent_shows_no_secret_of_its_definition(

@@ -214,8 +214,8 @@ for each turn and thread (else 413). `null`: any amount. Callers without a token
 result, for clients and later turns."""
 
     usage_days: CountOrZero = 400
-    """How many days of usage are kept in the `database`, a row for each day, caller, agent and model; 0: none. See \
-[limits.md](limits.md#usage)."""
+    """How many days of usage are kept in the `database`, a row for each day, caller, agent and model. 0: none, \
+and the days that are stored are deleted. See [limits.md](limits.md#usage)."""
 
     thread_expire_days: Seconds | None = None
     """Delete threads that have not changed for so many days."""

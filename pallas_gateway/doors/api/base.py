@@ -168,14 +168,15 @@ class _Endpoints:
 
     def __init__(self, api: Api, methods: Mapping[str, Operation]) -> None:
         self._api = api
-        self._methods = methods
+        self.methods = methods
 
     def find(self, method: str) -> Operation | None:
-        return self._methods.get("GET" if method == "HEAD" else method)
+        return self.methods.get("GET" if method == "HEAD" else method)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self.find(scope["method"])
         if operation is None:
-            await not_allowed(self._methods)(scope, receive, send)
+            routes = [one for one in scope["router"].routes if one.matches(scope)[0] is not Match.NONE]
+            await not_allowed({name: None for one in routes for name in one.endpoint.methods})(scope, receive, send)
         else:
             await self._api.respond(partial(self._api.called, operation), scope, receive, send)

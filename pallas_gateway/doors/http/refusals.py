@@ -67,9 +67,9 @@ def record(
     gateway.refused_requests.record(reason, caller or Caller(address=client), facts)
 
 
-def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:
+def insufficient(gateway: Gateway, grant: str, agent: str | None, otherwise: str = "") -> JSONResponse:
     """Return 403 with the missing grant, and with its scope if grants are scopes."""
-    body = {"error": "insufficient_scope", "error_description": f"this needs the grant {grant}"}
+    body = {"error": "insufficient_scope", "error_description": f"this needs the grant {grant}{otherwise}"}
     scope = protected_resource.scope_for(gateway, grant)
     return _refused(gateway, HTTPStatus.FORBIDDEN, body, {**body, **({"scope": scope} if scope else {})}, agent)
 

@@ -63,7 +63,7 @@ class UsageFeature(Feature):
             self.stored.use(configuration.deployment.gateway)
 
     def _count(self, call: RunningCall, end: CallEnd) -> None:
-        caller, agent = call.call.caller, call.call.agent  # of a nested call the outermost caller
+        caller, agent = call.call.caller, call.call.counted_as  # of a nested call the outermost caller
         key = UsageKey.of(caller.principal, caller.account, agent)
         for model, used in call.used(end.outcome).items():
             self.source.add(key, used)

@@ -68,6 +68,7 @@ GRANT_OF = {
     "delete_agent": DELETE_AGENTS,
 }
 """The changes, as the audit log names them, with the grant that allows each to callers that do not own the agent."""
+_IN_A_FILE = "change it there, or copy it (copyOf) to an agent of your own."
 _NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _log = logging.getLogger("pallas.agents")
 
@@ -193,7 +194,7 @@ class AgentsApi(Api):
         says="Counts, and the notes whose writers have let the owner read them.", errors=(409,),
     )  # fmt: skip
     async def _ratings(self, request: Request, name: str) -> Response:
-        asked = await self._to_change(request, name, Action.EDIT)
+        asked = await self._to_change(request, name, Action.EDIT, "its ratings are in the export of cases.")
         return JSONResponse(answers.ratings(await self._definitions.ratings(asked.of_database)))
 
     @operation(
@@ -292,15 +293,14 @@ class AgentsApi(Api):
         status=HTTPStatus.NO_CONTENT, says="It is not there any more.", errors=(409, 412, 428),
     )  # fmt: skip
     async def _delete(self, request: Request, name: str, options: models.DeleteOptions) -> Response:
-        deletes_threads = options.threads == "delete"
+        threads, dry_run = options.threads == "delete", options.dry_run
         asked = await self._to_change(request, name, Action.DELETE)
-        actions = (Action.DELETE, *([Action.DELETE_THREADS] if deletes_threads else []))
+        actions = (Action.DELETE, *([Action.DELETE_THREADS] if threads else []))
         RightsGate(self._gateway, request).require(actions[-1], asked.caller, name)
         expected = self._expected(request, asked)
         with self._noting_refusals(asked.caller, "delete_agent", name, options):
             rights = await self._rights_of(asked.caller)
             editor = self._editor(asked.caller, rights, None, *actions)
-            threads, dry_run = deletes_threads, options.dry_run
             try:
                 stored = await self._definitions.remove(
                     name, editor, expected=expected, drops_threads=threads, dry_run=dry_run
@@ -337,18 +337,16 @@ class AgentsApi(Api):
         asked = await self._seen(request, name)
         self._refuse_unmanaged()
         if asked.stored is None:
-            message = f"Agent '{name}' is of agents.yaml, which keeps no versions."
-            raise ApiError(message, reason="not_found")
+            raise ApiError(f"Agent '{name}' is of agents.yaml, which keeps no versions.", reason="not_found")
         return asked
 
-    async def _to_change(self, request: Request, name: str, action: Action) -> Asked:
-        """Return an agent of the database that the caller may change by `action`."""
+    async def _to_change(self, request: Request, name: str, action: Action, instead: str = _IN_A_FILE) -> Asked:
+        """Return an agent of the database that the caller may change by `action`; `instead`: what to do with others."""
         asked = await self._seen(request, name)
         self._refuse_unmanaged()
         if asked.stored is None:
-            message = f"Agent '{name}' is of agents.yaml; change it there, or copy it (copyOf) to an agent of your own."
             why = self._why_claimed(name, asked.caller)
-            raise ApiError(f"{message} {why}".strip(), reason="agent_of_file")
+            raise ApiError(f"Agent '{name}' is of agents.yaml; {instead} {why}".strip(), reason="agent_of_file")
         RightsGate(self._gateway, request).require(action, asked.caller, name)
         return asked
 
@@ -459,10 +457,9 @@ class AgentsApi(Api):
         self._note(caller, action, options, stored, about)
         await self._wait(stored, options)
         document, etag = self._document(Asked.of(stored.name, caller, stored))
-        if options.dry_run:
-            return JSONResponse(document)
-        headers = {"ETag": etag}
-        if action != "create_agent":
+        del document["paramsSchema"]
+        headers = {} if options.dry_run else {"ETag": etag}
+        if options.dry_run or action != "create_agent":
             return JSONResponse(document, headers=headers)
         headers["Location"] = self._gateway.addresses.absolute(f"{PREFIX.removeprefix('/')}/{quote(stored.name)}")
         return JSONResponse(document, HTTPStatus.CREATED, headers)

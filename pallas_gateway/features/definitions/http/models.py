@@ -106,7 +106,7 @@ class Agent(TypedDict):
     description: str
     state: Literal["pending", "starting", "ready", "failed"]
     source: Literal["file", "database"]
-    reason: NotRequired[Annotated[str, Field(description="Why it is not up, or does not use its latest version.")]]
+    reason: NotRequired[Annotated[str, Field(description="Why it is not up, or cannot use its latest version.")]]
     owner: NotRequired[Annotated[str, Field(description="Of an agent of the database: the name of its owner.")]]
     version: NotRequired[Annotated[Positive, Field(description="Of an agent of the database: its latest version.")]]
     runningVersion: NotRequired[
@@ -121,8 +121,8 @@ class WholeAgent(_Definition, Agent):
 
     createdAt: NotRequired[Time]
     updatedAt: NotRequired[Time]
-    paramsSchema: dict[str, Any] | None
-    """JSON Schema of a chat's `params`."""
+    paramsSchema: NotRequired[dict[str, Any] | None]
+    """JSON Schema of a chat's `params`; answers of changes have none."""
 
 
 class Agents(TypedDict):

@@ -82,4 +82,5 @@ class RightsGate:
         if grant is None:
             message = "Only the owner, or a caller with edit:agents and delete:agents, can hand an agent over."
             raise ApiError(message, reason="not_owner")
-        raise refusals.RefusedError(refusals.insufficient(self._gateway, grant, name))
+        otherwise = ", or the owner of the agent" if "{name}" in _GRANTS[action] else ""
+        raise refusals.RefusedError(refusals.insufficient(self._gateway, grant, name, otherwise))
