@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { limitFrom, limitOf, outcomeOf, partial, tokensOf } from '../../../pallas_gateway/features/console/static/outcome.js';
+import { figuresOf, limitFrom, limitOf, outcomeOf, partial, tokensOf } from '../../../pallas_gateway/features/console/static/outcome.js';
 
 test('an answer that the gateway ended is partial', () => {
   const why = (text) => partial(outcomeOf({ content: [{ type: 'text', text }] }));
@@ -29,4 +29,10 @@ test('a limit has its rule and its end', () => {
 test('tokens in are those of all kinds', () => {
   assert.deepEqual(tokensOf({ input: 5, cache_read: 3, output: 2 }), { in: 8, out: 2, fromCache: 3, toCache: 0, reasoning: 0 });
   assert.deepEqual(tokensOf(undefined), { in: 0, out: 0, fromCache: 0, toCache: 0, reasoning: 0 });
+});
+
+test('the figures of a call are those with its nested calls', () => {
+  const facts = { usage: { input: 5 }, usage_with_nested: { input: 1500, output: 2 }, cost: 1, cost_with_nested: 3, iterations: 1 };
+  assert.deepEqual(figuresOf(facts), { seconds: null, turns: 1, tokens: '1,500 tokens in, 2 out with nested calls', cost: 3 });
+  assert.deepEqual(figuresOf({ usage: {} }), { seconds: null, turns: null, tokens: '', cost: null });
 });

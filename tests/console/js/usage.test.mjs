@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { added, byTokens, callsOf, costText, failed, hasWholeDay, tokensIn, weekOf } from '../../../pallas_gateway/features/console/static/usage.js';
+import { costText } from '../../../pallas_gateway/features/console/static/text.js';
+import { added, byTokens, callsOf, failed, hasWholeDay, tokensIn, weekOf } from '../../../pallas_gateway/features/console/static/usage.js';
 
 const row = (agent, calls, ...[input, cachedInput, cacheWrite, output]) => ({ agent, calls, tokens: { input, cachedInput, cacheWrite, output } });
 

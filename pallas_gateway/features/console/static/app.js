@@ -36,7 +36,7 @@ const OF_CHAT = [
  */
 const LATER = {
   Chat: OF_CHAT,
-  Compare: [...OF_CHAT, 'comparison', 'usage', 'views/chat'],
+  Compare: [...OF_CHAT, 'views/chat'],
   Calls: [
     'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling',
     'shown_call', 'text', 'waterfall', 'views/activity', 'views/copy', 'views/text', 'views/waterfall',

@@ -98,6 +98,17 @@ export function tokensOf(usage = {}) {
 }
 
 /**
+ * Return the figures of a call: tokens and cost are with those of nested calls.
+ * @param {Facts} facts
+ */
+export function figuresOf({ usage, usage_with_nested: whole, cost, cost_with_nested: all, ...facts }) {
+  const number = (/** @type {unknown} */ value) => (typeof value === 'number' ? value : null);
+  const { in: read, out } = tokensOf(whole ?? usage);
+  const tokens = read || out ? `${read.toLocaleString()} tokens in, ${out.toLocaleString()} out${whole ? ' with nested calls' : ''}` : '';
+  return { seconds: number(facts.duration_seconds), turns: number(facts.iterations), tokens, cost: number(all ?? cost) };
+}
+
+/**
  * Return a value of an object that others have written, if it is an object; null otherwise.
  * @param {any} value
  * @returns {Record<string, any> | null}

@@ -34,7 +34,12 @@ checkedAt.subscribe(() => {
 export function sessionOf(agent) {
   const key = agentKey(agent);
   let session = sessions.get(key);
-  if (!session) sessions.set(key, (session = new Session(agent)));
+  if (!session) {
+    const made = (session = new Session(agent));
+    sessions.set(key, made);
+    made.load(true);
+    window.addEventListener('focus', () => made.load());
+  }
   session.agent = agent;
   return session;
 }
@@ -104,8 +109,6 @@ export class Session {
     this._running = new Map();
     /** @type {WeakMap<object, ShownCall>} */
     this._calls = new WeakMap();
-    this.load(true);
-    window.addEventListener('focus', () => this.load());
     window.addEventListener('pagehide', () => {
       for (const call of this._running.values()) call.leave();
       if (this.isRunning && !this.open.value.isOnGateway) this._browser.save(this.open.value);
@@ -326,12 +329,13 @@ export class Session {
   /**
    * Ask for another answer to the message of the turn at `index`, the last one.
    * @param {number} index
+   * @param {Record<string, any>} [params]
    */
-  async retry(index) {
+  async retry(index, params) {
     const conversation = this.open.value;
     if (await this._isContinued(conversation)) return;
     const turn = conversation.turns[index];
-    const again = newTurn(turn.message, turn.images, turn.params);
+    const again = newTurn(turn.message, turn.images, params ?? turn.params);
     const isUnsent = conversation.isOnGateway && firstOf(turn) === turn.id; // the gateway has no turn to be replaced
     if (isUnsent) conversation.turns = conversation.turns.toSpliced(index, 1);
     await this._add(conversation, isUnsent ? again : { ...again, replaces: firstOf(turn) });

@@ -121,3 +121,12 @@ export function size(count) {
   if (count < 1000) return `${count} characters`;
   return count < 1_000_000 ? `${Math.round(count / 1000)} KB` : `${(count / 1_000_000).toFixed(1)} MB`;
 }
+
+/**
+ * Return a cost as a text: two decimals, or three digits of one below 1. Pure.
+ * @param {number | null} cost
+ */
+export function costText(cost) {
+  if (cost === null) return '';
+  return cost.toLocaleString(undefined, cost < 1 ? { maximumSignificantDigits: 3 } : { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+}

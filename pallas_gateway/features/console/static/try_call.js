@@ -17,6 +17,11 @@ export class TryCall extends ThreadCall {
     this._tried = tried;
   }
 
+  async run() {
+    if (await super.run()) this.fail(this.loss.value); // there is no thread to be read
+    return false;
+  }
+
   _events() {
     const { name, definition, isNew } = this._tried;
     const { message, images } = this.turn;

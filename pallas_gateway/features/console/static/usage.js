@@ -127,12 +127,3 @@ export function byTokens(rows) {
   const all = (/** @type {Row} */ { tokens }) => tokensIn(tokens) + tokens.output;
   return rows.toSorted((a, b) => all(b) - all(a) || b.calls - a.calls);
 }
-
-/**
- * Return a cost as a text: two decimals, or three digits of one below 1. Pure.
- * @param {number | null} cost
- */
-export function costText(cost) {
-  if (cost === null) return '';
-  return cost.toLocaleString(undefined, cost < 1 ? { maximumSignificantDigits: 3 } : { minimumFractionDigits: 2, maximumFractionDigits: 2 });
-}

@@ -12,7 +12,7 @@ import { Check, Examples, ModelField, NumberField, Servers, SubAgents, TextField
 import { Difference } from './difference.js';
 import { Fields } from './fields.js';
 import { Markdown } from './text.js';
-import { Trial, newTrial } from './try.js';
+import { Trial, TrialView } from './try.js';
 
 const NOT_FOR_DEFINITIONS = ['extra', 'model', 'system_override'];
 const PARAMETERS = Object.fromEntries(Object.entries(SCHEMAS).filter(([name]) => !NOT_FOR_DEFINITIONS.includes(name)));
@@ -22,7 +22,7 @@ const NOTHING_WRONG = 'The gateway has checked this definition and found nothing
 
 /**
  * @typedef {import('../definition.js').Definition} Definition
- * @typedef {{caller: number, form: import('./agent_fields.js').Form, base: Definition, began: string, etag: string, version: number, fields: import('../forms.js').Field[], trial: ReturnType<typeof newTrial>}} Draft
+ * @typedef {{caller: number, form: import('./agent_fields.js').Form, base: Definition, began: string, etag: string, version: number, fields: import('../forms.js').Field[], trial: Trial}} Draft
  *   `began`: what the form held at first
  * @typedef {{version: number, editor: string, before: Definition, theirs: Definition, clashes: string[]}} Conflict
  */
@@ -86,7 +86,7 @@ async function newDraft(name, copyOf) {
   const fields = parameterFields(PARAMETERS, base);
   const values = signal(valuesOf(name, base, mayUse, fields));
   const form = { values, problems: signal({}), mayUse, set: (/** @type {any} */ part) => (values.value = { ...values.value, ...part }) };
-  return { caller: asking, form, base, began: JSON.stringify(values.value), etag: stored.etag, version: stored.document.version, fields, trial: newTrial() };
+  return { caller: asking, form, base, began: JSON.stringify(values.value), etag: stored.etag, version: stored.document.version, fields, trial: new Trial() };
 }
 
 /** @param {Draft} draft */
@@ -201,7 +201,7 @@ function Form({ draft, name, onDone, onCancel }) {
         <p class=${said.value.isError ? 'wrong' : 'hint'} role=${said.value.isError ? 'alert' : 'status'}>${harmless(said.value.text)}</p>
       </div>
     </form>
-    <${Trial} trial=${draft.trial} title=${title.value} examples=${examples.value} onTry=${tried} onRefused=${show} />
+    <${TrialView} trial=${draft.trial} title=${title.value} examples=${examples.value} onTry=${tried} onRefused=${show} />
     </div>
   `;
 }

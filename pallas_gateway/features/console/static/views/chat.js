@@ -64,24 +64,6 @@ export function Chat({ agent, wanted }) {
     draft.value = { ...apart(message), images, params };
   };
   const room = () => details.maxBodyBytes - (conversation.isOnGateway ? 0 : bytesOf(historyOf(conversation, editing.value ?? calls.length)));
-  const mayChange = !running && blocked === '';
-  const turns = calls.map((/** @type {any} */ { turn }) => turn);
-  const places = placesOf(turns);
-  const foundText = session.foundText(conversation);
-  const spot = useMemo(() => (foundText ? spotOf(turns, foundText) : null), [calls, foundText]);
-  const viewOf = (/** @type {number[]} */ place, /** @type {number} */ index) => html`
-    <${TurnView}
-      key=${calls[index].turn.id}
-      call=${calls[index]}
-      agent=${agent}
-      args=${() => session.argumentsOf(index)}
-      isRecent=${index >= calls.length - RECENT}
-      found=${spot?.index === index || (spot?.part === 'message' && place.includes(spot.index)) ? spot.part : ''}
-      onEdit=${mayChange ? () => edit(place[0]) : null}
-      onRate=${(/** @type {any} */ feedback) => session.rate(calls[index].turn, feedback)}
-      onRetry=${mayChange && place === places.at(-1) ? () => session.retry(/** @type {number} */ (place.at(-1))) : null}
-    />
-  `;
   return html`
     <div class="chat">
       <${ConversationList} session=${session} />
@@ -94,34 +76,43 @@ export function Chat({ agent, wanted }) {
           <${ConversationActions} session=${session} />
         </header>
         <${HealthNotice} agent=${agent} blocked=${blocked} />
-        <${Log} key=${conversation.id} empty=${calls.length === 0} missing=${session.missing.value !== ''} reading=${session.isReading.value} agent=${agent} examples=${details.examples} uses=${details.uses} found=${spot && session.found.value}
-          onExample=${(/** @type {string} */ message) => (draft.value = { ...draft.value, message })}>
-          ${places.map(
-            (place) => html`
-              <${Place}
-                key=${calls[place[0]].turn.id}
-                calls=${place.map((index) => calls[index])}
-                found=${spot?.part === 'answer' && place.includes(spot.index) ? place.indexOf(spot.index) : null}
-                turnOf=${(/** @type {number} */ answer) => viewOf(place, place[answer])}
-              />
-            `,
-          )}
-        <//>
-        <${Composer}
-          draft=${draft}
-          place=${conversation.id}
-          room=${room}
-          most=${details.maxBodyBytes}
-          agent=${agent}
-          blocked=${blocked}
-          running=${running}
-          editing=${editing.value === null ? '' : IN_A_COPY}
-          onSend=${send}
-          onStop=${() => session.stop()}
-          onCancelEdit=${() => ((editing.value = null), (draft.value = EMPTY))}
-        />
+        <${Turns} session=${session} examples=${details.examples} uses=${details.uses} mayChange=${!running && blocked === ''}
+          onExample=${(/** @type {string} */ message) => (draft.value = { ...draft.value, message })} onEdit=${edit} />
+        <${Composer} draft=${draft} place=${conversation.id} room=${room} most=${details.maxBodyBytes} agent=${agent} blocked=${blocked} running=${running}
+          editing=${editing.value === null ? '' : IN_A_COPY} onSend=${send} onStop=${() => session.stop()} onCancelEdit=${() => ((editing.value = null), (draft.value = EMPTY))} />
       </section>
     </div>
+  `;
+}
+
+/**
+ * The turns of a session's open conversation: each message with its answers.
+ * @param {{session: import('../session.js').Session, agent?: import('../state.js').Agent, isKept?: boolean, examples?: string[], uses?: string, mayChange: boolean,
+ *   onExample?: (message: string) => void, onEdit?: (index: number) => void, onRetry?: (index: number) => void}} props `isKept`: answers can be rated
+ */
+export function Turns({ session, agent = session.agent, isKept = true, examples = [], uses, mayChange, onExample = () => {}, onEdit, onRetry = (index) => session.retry(index) }) {
+  const calls = session.calls.value;
+  const conversation = session.open.value;
+  const turns = calls.map((/** @type {any} */ { turn }) => turn);
+  const places = placesOf(turns);
+  const foundText = session.foundText(conversation);
+  const spot = useMemo(() => (foundText ? spotOf(turns, foundText) : null), [calls, foundText]);
+  const viewOf = (/** @type {number[]} */ place, /** @type {number} */ index) => html`
+    <${TurnView} key=${calls[index].turn.id} call=${calls[index]} agent=${agent} isRecent=${index >= calls.length - RECENT}
+      found=${spot?.index === index || (spot?.part === 'message' && place.includes(spot.index)) ? spot.part : ''}
+      args=${isKept ? () => session.argumentsOf(index) : undefined}
+      onRate=${isKept ? (/** @type {any} */ feedback) => session.rate(calls[index].turn, feedback) : undefined}
+      onEdit=${onEdit && (mayChange ? () => onEdit(place[0]) : null)}
+      onRetry=${mayChange && place === places.at(-1) ? () => onRetry(/** @type {number} */ (place.at(-1))) : null} />
+  `;
+  return html`
+    <${Log} key=${conversation.id} session=${session} agent=${agent} examples=${examples} uses=${uses} found=${spot && session.found.value} onExample=${onExample}>
+      ${places.map((place) => html`
+        <${Place} key=${calls[place[0]].turn.id} calls=${place.map((index) => calls[index])}
+          found=${spot?.part === 'answer' && place.includes(spot.index) ? place.indexOf(spot.index) : null}
+          turnOf=${(/** @type {number} */ answer) => viewOf(place, place[answer])} />
+      `)}
+    <//>
   `;
 }
 
@@ -208,10 +199,10 @@ async function detailsOf(agent) {
 /**
  * The turns in a region that scrolls: it follows the end for as long as the reader is there. It begins at the turn that a search
  * has found, whose text it marks.
- * @param {{empty: boolean, missing?: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], uses?: string, onExample: (message: string) => void,
- *   found?: {text: string, wasShown?: boolean} | null, children?: any}} props
+ * @param {{session: import('../session.js').Session, agent: import('../state.js').Agent, examples: string[], uses?: string, onExample: (message: string) => void, found?: {text: string, wasShown?: boolean} | null, children?: any}} props
  */
-export function Log({ empty, missing = false, reading, agent, examples, uses = '', onExample, found = null, children }) {
+function Log({ session, agent, examples, uses = '', onExample, found = null, children }) {
+  const [empty, reading] = [session.calls.value.length === 0, session.isReading.value];
   const region = useRef(/** @type {HTMLElement | null} */ (null));
   const content = useRef(/** @type {HTMLElement | null} */ (null));
   const follows = useRef(true);
@@ -242,7 +233,7 @@ export function Log({ empty, missing = false, reading, agent, examples, uses = '
   return html`
     <div class="log" role="log" aria-label="Conversation" tabindex="0" ref=${region} onScroll=${onScroll}>
       <div class="log-content" ref=${content}>
-        ${empty && missing && html`<p class="notice error" role="alert">${MISSING}</p>`}
+        ${empty && session.missing.value && html`<p class="notice error" role="alert">${MISSING}</p>`}
         ${reading && html`<p class="empty" role="status">Reading the conversation…</p>`}
         ${empty && !reading && agent.description !== agent.title && html`<p>${harmless(agent.description)}</p>`}
         ${empty && !reading && uses && html`<p class="hint">It can use ${harmless(uses)}.</p>`}

@@ -2,23 +2,36 @@
 
 import { html, signal, useEffect } from '../html.js';
 import { bytesOf, takenBy, withFiles } from '../attachments.js';
-import { Side, figuresOf } from '../comparison.js';
 import { historyOf } from '../conversations.js';
+import { figuresOf } from '../outcome.js';
 import { address, route } from '../route.js';
-import { EMPTY } from '../session.js';
+import { EMPTY, Session, reload } from '../session.js';
 import { agentById, agents, isLost } from '../state.js';
-import { duration, harmless } from '../text.js';
-import { costText } from '../usage.js';
+import { costText, duration, harmless } from '../text.js';
 import { Badge } from './agents.js';
-import { LOST, Log, useBlock, useDetails, useLimit } from './chat.js';
-import { Composer, useParameters } from './composer.js';
-import { TurnView } from './turn.js';
+import { LOST, Turns, useBlock, useDetails, useLimit } from './chat.js';
+import { Composer, newParameters, useParameters } from './composer.js';
 
 const NAMES = ['A', 'B'];
 const STATES = /** @type {Record<string, string>} */ ({ running: 'running', error: 'failed', stopped: 'stopped', interrupted: 'interrupted' });
-const RECENT = 10;
 
 /** @typedef {import('../state.js').Agent} Agent */
+
+/** One side: a new conversation with an agent that the browser keeps. It shows no other one. */
+class Side extends Session {
+  id = `side-${crypto.randomUUID()}`;
+  parameters = newParameters();
+
+  get isOnGateway() {
+    return false;
+  }
+
+  /** @type {Session["_follow"]} */
+  async _follow(conversation, index) {
+    await super._follow(conversation, index);
+    reload(this.agent);
+  }
+}
 
 /** @type {import('../vendor/preact-signals.js').Signal<Side[] | null>} both sides; they outlive the view */
 const sides = signal(null);
@@ -72,7 +85,11 @@ function Both({ both }) {
   };
   const sendAgain = () => {
     const last = both.map((side) => side.open.value.turns.at(-1)).filter(Boolean).toSorted((one, other) => other.began - one.began)[0];
-    if (last) toBoth((side, params) => side.again(last.message, { images: last.images, params }));
+    if (!last) return;
+    toBoth((side, params) => {
+      const { turns } = side.open.value;
+      return turns.at(-1)?.message === last.message ? side.retry(turns.length - 1, params) : side.send(last.message, { images: last.images, params });
+    });
   };
   const taken = both.map(({ agent }) => takenBy(agent.capabilities));
   const capabilities = { vision: taken.every(({ images }) => images), documents: taken.every(({ documents }) => documents) };
@@ -84,7 +101,7 @@ function Both({ both }) {
         <button type="button" class="quiet" disabled=${running} onClick=${() => (sides.value = both.toReversed())}>Swap</button>
         <button type="button" class="quiet" disabled=${running || blocked !== '' || !hasTurns} onClick=${sendAgain}>Send again</button>
         <button type="button" class="quiet" disabled=${!hasTurns} onClick=${() => begin(both.map((side) => side.agent))}>New comparison</button>
-        <p class="hint">Each side is kept as a conversation of its agent, in this browser. “Send again” replaces the last answers.</p>
+        <p class="hint">Each side is kept as a conversation of its agent, in this browser. “Send again” asks for other answers to the last message.</p>
       </header>
       <div class="sides">
         ${both.map((side, index) => html`<${Column} key=${side.id} side=${side} name=${NAMES[index]} column=${columns[index]}
@@ -112,13 +129,7 @@ function useColumn(side) {
 /** @param {{side: Side, name: string, column: ReturnType<typeof useColumn>, onAgent: (agent: Agent) => void}} props */
 function Column({ side, name, column, onAgent }) {
   const { agent } = side;
-  const calls = side.calls.value;
   const id = `${side.id}-agent`;
-  const retry = (/** @type {number} */ index) => {
-    const { message, images, params } = calls[index].turn;
-    side.send(message, { images, params, at: index });
-  };
-  const mayRetry = (/** @type {number} */ index) => !side.isRunning && !column.blocked && !isLost.value && index === calls.length - 1;
   return html`
     <section class="side" aria-label=${`${name}: ${harmless(agent.title)}`}>
       <div class="side-head">
@@ -132,12 +143,7 @@ function Column({ side, name, column, onAgent }) {
       ${column.form.form}
       ${column.blocked && html`<p class="notice error" role="status">${harmless(column.blocked)}</p>`}
       ${side.problem.value && html`<p class="notice error" role="alert">${harmless(side.problem.value)}</p>`}
-      <${Log} key=${side.open.value.id} empty=${calls.length === 0} reading=${false} agent=${agent} examples=${[]} onExample=${() => {}}>
-        ${calls.map((/** @type {any} */ call, /** @type {number} */ index) => html`
-          <${TurnView} key=${call.turn.id} call=${call} agent=${agent} args=${() => side.argumentsOf(index)} isRecent=${index >= calls.length - RECENT}
-            onRate=${(/** @type {any} */ feedback) => side.rate(call.turn, feedback)} onRetry=${mayRetry(index) ? () => retry(index) : null} />
-        `)}
-      <//>
+      <${Turns} session=${side} mayChange=${!side.isRunning && !column.blocked && !isLost.value} />
     </section>
   `;
 }
@@ -145,22 +151,23 @@ function Column({ side, name, column, onAgent }) {
 /** Duration, LLM turns, tokens and cost of both last answers. */
 /** @param {{both: Side[]}} props */
 function Figures({ both }) {
-  const all = both.map(({ calls }) => figuresOf(calls.value.at(-1)));
-  if (all.every((one) => one === null)) return null;
-  const hasCost = all.some((one) => one?.cost !== null && one !== null);
-  const text = (/** @type {number | null | undefined} */ value) => value?.toLocaleString() ?? '';
+  const all = both.map(({ calls }) => {
+    const call = calls.value.at(-1);
+    return { state: STATES[call?.state.value] ?? '', ...figuresOf(call?.outcome.value?.facts ?? {}) };
+  });
+  if (both.every(({ calls }) => calls.value.length === 0)) return null;
+  const hasCost = all.some(({ cost }) => cost !== null);
   return html`
     <table class="figures" aria-label="Comparison of the last answers">
-      <thead><tr><td></td><th scope="col">Duration</th><th scope="col">LLM turns</th><th scope="col">Tokens in</th><th scope="col">Tokens out</th>${hasCost && html`<th scope="col">Cost</th>`}</tr></thead>
+      <thead><tr><td></td><th scope="col">Duration</th><th scope="col">LLM turns</th><th scope="col">Tokens</th>${hasCost && html`<th scope="col">Cost</th>`}</tr></thead>
       <tbody>
         ${both.map(({ agent, id }, index) => {
-          const one = all[index];
-          const state = STATES[one?.state ?? ''] ?? '';
+          const { state, seconds, turns, tokens, cost } = all[index];
           return html`<tr key=${id}>
             <th scope="row">${NAMES[index]} <small>${harmless(agent.title)}</small></th>
-            <td>${[state, duration(one?.seconds)].filter(Boolean).join(', ')}</td>
-            <td>${text(one?.turns)}</td><td>${text(one?.in)}</td><td>${text(one?.out)}</td>
-            ${hasCost && html`<td>${costText(one?.cost ?? null)}</td>`}
+            <td>${[state, duration(seconds)].filter(Boolean).join(', ')}</td>
+            <td>${turns}</td><td>${tokens}</td>
+            ${hasCost && html`<td>${costText(cost)}</td>`}
           </tr>`;
         })}
       </tbody>

@@ -4,9 +4,9 @@ import { html, useEffect, useMemo, useSignal } from '../html.js';
 import { answersOf } from '../asked.js';
 import { apart } from '../attachments.js';
 import { Mark, hueOf } from '../marks.js';
-import { partial, stopOf, tokensOf } from '../outcome.js';
+import { figuresOf, partial, stopOf } from '../outcome.js';
 import { isLost } from '../state.js';
-import { cut, duration, harmless } from '../text.js';
+import { costText, cut, duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
 import { Files, Thumbnails } from './composer.js';
 import { Copy } from './copy.js';
@@ -148,14 +148,13 @@ function notesOf(notes) {
 /** @param {{call: ShownCall}} props */
 function Facts({ call }) {
   const facts = call.outcome.value?.facts ?? {};
-  const cost = facts.cost_with_nested ?? facts.cost;
-  const tokens = tokensOf(facts.usage_with_nested ?? facts.usage);
+  const { seconds, turns, tokens, cost } = figuresOf(facts);
   const parts = [
-    facts.iterations && `${facts.iterations} LLM ${facts.iterations === 1 ? 'turn' : 'turns'}`,
-    (tokens.in > 0 || tokens.out > 0) && `${tokens.in.toLocaleString()} tokens in, ${tokens.out.toLocaleString()} out${facts.usage_with_nested ? ' with nested calls' : ''}`,
-    typeof cost === 'number' && `cost ${cost.toLocaleString(undefined, { maximumSignificantDigits: 3 })}`,
+    turns && `${turns} LLM ${turns === 1 ? 'turn' : 'turns'}`,
+    tokens,
+    cost !== null && `cost ${costText(cost)}`,
     facts.stop_reason !== 'endTurn' && harmless(stopOf(facts.stop_reason)),
-    duration(facts.duration_seconds),
+    duration(seconds),
   ].filter(Boolean);
   return parts.length ? html`<span class="call-facts">${parts.join(' · ')}</span>` : null;
 }

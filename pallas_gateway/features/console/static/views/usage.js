@@ -3,8 +3,8 @@
 import { Card, Table, html, useEffect, useId, useSignal } from '../html.js';
 import { poll } from '../polling.js';
 import { caller, isLost, token } from '../state.js';
-import { shortName } from '../text.js';
-import { added, byTokens, costText, failed, hasWholeDay, readUsage, tokensIn } from '../usage.js';
+import { costText, shortName } from '../text.js';
+import { added, byTokens, failed, hasWholeDay, readUsage, tokensIn } from '../usage.js';
 import { Week } from './week.js';
 
 const EVERY_MS = 10_000;

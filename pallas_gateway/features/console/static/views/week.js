@@ -2,8 +2,8 @@
 
 import { Card, html, useEffect, useId, useSignal } from '../html.js';
 import { token } from '../state.js';
-import { cut, harmless } from '../text.js';
-import { added, callsOf, costText, failed, readUsage, tokensIn, weekOf } from '../usage.js';
+import { costText, cut, harmless } from '../text.js';
+import { added, callsOf, failed, readUsage, tokensIn, weekOf } from '../usage.js';
 
 const WIDTH = 44;
 const HEIGHT = 72;
