@@ -124,27 +124,17 @@ async def test_a_helper_that_another_agent_has_loaded_before_is_read_anew_and_th
     assert vars(other)["answer"]() == 41
 
 
-async def test_a_module_outside_the_package_is_looked_at_when_it_is_the_projects(write: Write, package: str) -> None:
-    beside = Path(f"beside_{package}.py")
-    beside.write_text("answer = 41")
-    write("agent", f"from beside_{package} import answer\nassert answer == 42\n{HEADER}")
-    imports = Imports()
-    error = await failure(imports, package)
-    beside.write_text("answer = 42")
-    assert error.may_be_mended()
-    await imports.load_fast(f"{package}.agent")
-
-
-async def test_modules_beside_the_configuration_are_the_projects_too(
-    write: Write, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_modules_beside_the_package_or_the_configuration_are_the_projects_too(
+    is_elsewhere: bool, write: Write, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = Path(f"beside_{package}.py").absolute()
     beside.write_text("answer = 41")
     write("agent", f"from beside_{package} import answer\nassert answer == 42\n{HEADER}")
-    working_directory = tmp_path / "elsewhere"
-    working_directory.mkdir()
-    monkeypatch.chdir(working_directory)
-    imports = Imports(folder=tmp_path)
+    if is_elsewhere:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    imports = Imports(folder=tmp_path if is_elsewhere else None)
     error = await failure(imports, package)
     beside.write_text("answer = 42")
     assert error.may_be_mended()

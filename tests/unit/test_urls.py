@@ -1,6 +1,7 @@
 """Where agents are: for clients, for the gateway itself, and as projects write their peers' addresses."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -88,15 +89,13 @@ def test_agent_that_is_not_there_is_named_as_a_resource_without_an_error(per_por
     assert one.resource("nobody") == "http://agents.example.com:24200/agents/nobody/mcp"
 
 
-def test_in_per_port_mode_each_agent_is_on_its_own_port() -> None:
-    one = addresses(per_port=True, host="agents.example.com")
-    assert one.public("search") == "http://agents.example.com:24201/mcp"
-    assert one.peers(["search"])["http://localhost:24201/mcp"] == "search"
-
-
-def test_one_agent_alone_is_on_its_own_port() -> None:
-    one = addresses(overrides=Overrides(agent="search"))
-    assert one.public("search") == "http://localhost:24201/mcp"
+@pytest.mark.parametrize(
+    ("host", "how"),
+    [("agents.example.com", {"per_port": True}), ("localhost", {"overrides": Overrides(agent="search")})],
+)
+def test_in_per_port_mode_and_alone_an_agent_is_on_its_own_port(host: str, how: dict[str, Any]) -> None:
+    one = addresses(host=host, **how)
+    assert one.public("search") == f"http://{host}:24201/mcp"
     assert one.peers(["search"])["http://localhost:24201/mcp"] == "search"
 
 

@@ -109,7 +109,7 @@ def test_chatty_libraries_stay_at_warning_even_when_the_root_is_at_debug(name: s
     assert logging.getLogger(name).getEffectiveLevel() == WARNING
 
 
-def test_stderr_is_for_people_by_default(stderr: io.StringIO) -> None:
+def test_stderr_is_for_people_by_default(stderr: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
     logs.set_up(NO_FILE)
     log = logging.getLogger("pallas.test")
     log.info("agent ready", extra={"agent": "echo"})
@@ -118,6 +118,7 @@ def test_stderr_is_for_people_by_default(stderr: io.StringIO) -> None:
     ready, gone = stderr.getvalue().splitlines()
     assert re.fullmatch(r"\d\d:\d\d:\d\d agent ready agent=echo", ready)
     assert re.fullmatch(r"\d\d:\d\d:\d\d WARNING downstream gone server=tools tries=2", gone)
+    assert capsys.readouterr().out == ""
 
 
 def test_an_exception_is_one_line_for_people_and_a_traceback_in_json(stderr: io.StringIO, tmp_path: Path) -> None:
@@ -133,23 +134,11 @@ def test_an_exception_is_one_line_for_people_and_a_traceback_in_json(stderr: io.
     assert line["exception"].endswith("ValueError: broken")
 
 
-def test_stderr_is_json_when_asked_for(stderr: io.StringIO) -> None:
-    logs.set_up({**NO_FILE, "PALLAS_LOG_STDERR": "1"})
-    logging.getLogger("pallas.test").info("agent ready", extra={"agent": "echo"})
-    assert json.loads(stderr.getvalue())["agent"] == "echo"
-
-
 def test_stderr_stays_empty_when_told_to(stderr: io.StringIO, tmp_path: Path) -> None:
     logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
     logging.getLogger("pallas.test").error("broken")
     assert stderr.getvalue() == ""
     assert [line["message"] for line in lines(tmp_path / "log")] == ["broken"]
-
-
-def test_nothing_is_ever_logged_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up(NO_FILE)
-    logging.getLogger("pallas.test").error("broken")
-    assert capsys.readouterr().out == ""
 
 
 def test_a_json_line_has_the_documented_keys_and_the_records_fields(tmp_path: Path) -> None:
@@ -246,12 +235,15 @@ def test_a_tilde_in_the_name_is_the_users_home(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "deep" / "er" / "log").exists()
 
 
-def test_an_empty_name_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_name_is_no_file_and_without_stderr_nothing_is_written_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     logs.set_up(SILENT)
     logging.getLogger("pallas.test").error("broken")
     assert file_handlers() == []
     assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_user_without_a_home_has_no_file_and_is_told(stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,20 +548,15 @@ def test_a_record_that_cannot_be_formatted_says_where_it_came_from_and_nothing_o
     assert "canary" not in stderr.getvalue() + capsys.readouterr().err
 
 
-def test_without_file_and_stderr_nothing_is_written_at_all(capfd: pytest.CaptureFixture[str]) -> None:
-    logs.set_up(SILENT)
-    logging.getLogger("pallas.test").error("broken")
-    assert capfd.readouterr() == ("", "")
-
-
 # Knobs
 
 
 @pytest.mark.parametrize("word", ["1", "true", "yes", "ON"])
-def test_json_on_stderr_can_be_asked_for_in_other_words(word: str, stderr: io.StringIO) -> None:
+def test_json_on_stderr_can_be_asked_for(word: str, stderr: io.StringIO) -> None:
     logs.set_up({**NO_FILE, "PALLAS_LOG_STDERR": word})
-    logging.getLogger("pallas.test").info("said")
-    assert json.loads(stderr.getvalue())["message"] == "said"
+    logging.getLogger("pallas.test").info("said", extra={"agent": "echo"})
+    assert (said := json.loads(stderr.getvalue()))["message"] == "said"
+    assert said["agent"] == "echo"
 
 
 @pytest.mark.parametrize("variable", ["PALLAS_LOG_LEVEL", "PALLAS_ROOT_LOG_LEVEL"])

@@ -21,36 +21,24 @@ def guard(app: Any, **limits: float) -> AnswerAfterBody:
     return AnswerAfterBody(app, BodyLimits(**limits))
 
 
-async def test_a_refusal_is_sent_once_the_whole_body_was_read() -> None:
-    client = AsgiClient([piece(more=True), piece(more=True), piece(more=False)])
+@pytest.mark.parametrize(
+    ("status", "pieces", "limits"),
+    [
+        (413, [piece(more=True), piece(more=True), piece(more=False)], {}),
+        (404, [piece(more=True), {"type": "http.disconnect"}], {}),
+        (413, [piece(more=True)], {"rest_seconds": 0.05}),
+        (200, [piece(more=True)] * 30 + [piece(more=False)], {}),
+    ],
+    ids=["refusal", "client that left", "body without end", "answer"],
+)
+async def test_an_answer_is_sent_once_the_body_was_read_or_nobody_sends_more(
+    status: int, pieces: list[Message], limits: dict[str, float]
+) -> None:
+    client = AsgiClient(pieces)
     async with asyncio.timeout(20):
-        await guard(answering(413))(client.scope, client.receive, client.send)
+        await guard(answering(status), **limits)(client.scope, client.receive, client.send)
 
-    assert (client.pieces, client.status) == ([], 413)
-
-
-async def test_a_refusal_waits_no_longer_for_a_client_that_left() -> None:
-    client = AsgiClient([piece(more=True), {"type": "http.disconnect"}])
-    async with asyncio.timeout(20):
-        await guard(answering(404))(client.scope, client.receive, client.send)
-
-    assert client.status == 404
-
-
-async def test_a_refusal_waits_only_so_long_for_a_body_without_end() -> None:
-    client = AsgiClient([piece(more=True)])
-    async with asyncio.timeout(20):
-        await guard(answering(413), rest_seconds=0.05)(client.scope, client.receive, client.send)
-
-    assert client.status == 413
-
-
-async def test_an_answer_that_is_no_refusal_waits_for_the_body_too() -> None:
-    client = AsgiClient([piece(more=True)] * 30 + [piece(more=False)])
-    async with asyncio.timeout(20):
-        await guard(answering(200))(client.scope, client.receive, client.send)
-
-    assert (client.pieces, client.status) == ([], 200)
+    assert (client.pieces, client.status) == ([], status)
 
 
 async def test_a_body_without_end_is_read_on_while_it_is_answered() -> None:

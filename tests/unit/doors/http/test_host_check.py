@@ -56,27 +56,22 @@ async def test_addresses_of_either_family_are_guarded_like_names(host: str, orig
     assert client.status == status
 
 
-@pytest.mark.parametrize("character", "#?\\\t ")
-async def test_a_pattern_matches_no_origin_whose_host_another_reader_would_take_for_a_different_one(
-    character: str,
+@pytest.mark.parametrize(
+    ("allowed", "origin", "status"),
+    [
+        *(("http://*.wild.example", f"http://evil.example{one}.wild.example", 403) for one in "#?\\\t "),
+        *((one, "app://localhost", 200) for one in ("app://localhost", "*", "app://*")),
+    ],
+)
+async def test_a_pattern_matches_another_scheme_but_no_host_that_another_reader_takes_for_a_different_one(
+    allowed: str, origin: str, status: int
 ) -> None:
-    settings = GatewaySettings(allowed_origins=("http://*.wild.example",))
-    deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")}, gateway=settings)
-    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
-    origin = f"http://evil.example{character}.wild.example"
-    client = AsgiClient([piece(more=False)], host="localhost", origin=origin)
-    await HostCheck(answering(200), configuration)(client.scope, client.receive, client.send)
-    assert client.status == 403
-
-
-@pytest.mark.parametrize("allowed", ["app://localhost", "*", "app://*"])
-async def test_another_scheme_than_http_can_be_allowed(allowed: str) -> None:
     settings = GatewaySettings(allowed_origins=(allowed,))
     deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")}, gateway=settings)
     configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
-    client = AsgiClient([piece(more=False)], host="localhost", origin="app://localhost")
+    client = AsgiClient([piece(more=False)], host="localhost", origin=origin)
     await HostCheck(answering(200), configuration)(client.scope, client.receive, client.send)
-    assert client.status == 200
+    assert client.status == status
 
 
 @pytest.mark.parametrize(
