@@ -96,14 +96,29 @@ async def test_images_leave_as_they_came(shared: Served) -> None:
     assert served.llm.requests[0].images == [("image/png", BLACK), ("image/png", GREY)]
 
 
+def pdf(text: str, **more: str) -> dict[str, str]:
+    data = base64.b64encode(f"%PDF-1.7 {text}".encode()).decode()
+    return {"data": data, "mime_type": "application/pdf", **more}
+
+
+def picture(data: str) -> dict[str, str]:
+    return {"data": data, "mime_type": "image/png"}
+
+
 @pytest.mark.parametrize(
-    ("provider", "declared"), [(GENERIC, {}), (GROQ, {}), (BEDROCK, {"model_capabilities": {"vision": True}})], ids=str
+    ("provider", "image", "declared"),
+    [
+        *((one, picture(BLACK), {}) for one in (GENERIC, GROQ)),
+        (BEDROCK, picture(BLACK), {"model_capabilities": {"vision": True}}),
+        *((one, pdf("one"), {}) for one in (GENERIC, GROQ, BEDROCK, XAI)),
+    ],
+    ids=str,
 )
-async def test_images_for_a_model_that_gets_none_are_refused(
-    provider: Provider, declared: Mapping[str, Any], tmp_path: Path
+async def test_images_and_documents_for_a_model_that_gets_none_are_refused(
+    provider: Provider, image: dict[str, str], declared: Mapping[str, Any], tmp_path: Path
 ) -> None:
     async with serving(tmp_path, provider, [], **declared) as served:
-        answer = await ask(served.url, "And?", images=[picture(BLACK)])
+        answer = await ask(served.url, "And?", images=[image])
 
     assert (answer.is_error, answer.meta["stop_reason"]) == (True, "images_unsupported")
 
@@ -121,23 +136,6 @@ async def test_documents_leave_as_they_came_and_only_within_the_request(shared: 
     [request] = served.llm.requests
     assert [data for _, data in request.documents] == [pdf("one")["data"], pdf("two")["data"]]
     assert {name for name, _ in request.documents} in ({"document.pdf", "Größe.pdf"}, {None})
-
-
-@pytest.mark.parametrize("provider", [GENERIC, GROQ, BEDROCK, XAI], ids=str)
-async def test_documents_for_a_model_that_gets_none_are_refused(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, []) as served:
-        answer = await ask(served.url, "And?", images=[pdf("one")])
-
-    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "images_unsupported")
-
-
-def pdf(text: str, **more: str) -> dict[str, str]:
-    data = base64.b64encode(f"%PDF-1.7 {text}".encode()).decode()
-    return {"data": data, "mime_type": "application/pdf", **more}
-
-
-def picture(data: str) -> dict[str, str]:
-    return {"data": data, "mime_type": "image/png"}
 
 
 @in_shared_gateways("usage")
