@@ -126,22 +126,30 @@ def test_every_module_that_would_not_start_is_a_line(run: Command, folder: Path)
     assert sentences[4] == f"no module 'no.such.module' in {folder}, and none is installed"
 
 
-def test_entries_of_approve_that_name_tools_of_a_providers_own_connection_are_lines(run: Command, folder: Path) -> None:
-    approve = ["local/*", "docs/*", "destructive"]
+@pytest.mark.parametrize(
+    ("settings", "places"),
+    [
+        ({"approve": ["local/*", "docs/*", "destructive"]}, [(3, "approve.1"), (4, "approve.2")]),
+        ({"tool_limits": {"local/*": 3, "docs/*": 2}}, [(3, "tool_limits.docs/*")]),
+    ],
+)
+def test_policies_over_tools_of_a_providers_own_connection_are_lines(
+    settings: dict[str, Any], places: list[tuple[int, str]], run: Command, folder: Path
+) -> None:
     project = project_in(
         folder,
-        {"user": Agent(["docs"], model="responses.gpt-4.1", settings={"approve": approve})},
+        {"user": Agent(["docs"], model="responses.gpt-4.1", settings=settings)},
         servers={"docs": {"url": "https://docs.example/mcp", "management": "provider"}},
         fastagent={"responses": {"api_key": "not-a-key", "base_url": "http://127.0.0.1:9/v1"}},
     )
     ran = run("check")
 
     assert (ran.code, ran.out) == (2, "")
-    line = line_of_module(project, "user") + 2
+    line = line_of_module(project, "user")
     assert [text.split(": ", 2)[:2] for text in lines_of(ran.err)] == [
-        [f"agents.yaml:{line + index}", f"agents.user.approve.{index}"] for index in (1, 2)
+        [f"agents.yaml:{line + below}", f"agents.user.{place}"] for below, place in places
     ]
-    assert "'docs/*' may name tools of the server 'docs', which the model's provider runs" in ran.err
+    assert "'docs/*' may name tools of the server 'docs', which the model's provider runs by itself" in ran.err
 
 
 def test_policies_of_modules_over_servers_that_are_not_there_are_lines(run: Command, folder: Path) -> None:
@@ -172,22 +180,6 @@ def test_prices_of_models_that_no_agent_uses_are_warnings(run: Command, folder: 
     [line] = lines_of(ran.err)
     assert ran.code == 0
     assert line.endswith("gateway.prices.pasthrough: warning: no agent uses this model (did you mean 'passthrough'?)")
-
-
-def test_a_limit_on_tools_of_a_providers_own_connection_is_a_line(run: Command, folder: Path) -> None:
-    limits = {"local/*": 3, "docs/*": 2}
-    project_in(
-        folder,
-        {"user": Agent(["docs"], model="responses.gpt-4.1", settings={"tool_limits": limits})},
-        servers={"docs": {"url": "https://docs.example/mcp", "management": "provider"}},
-        fastagent={"responses": {"api_key": "not-a-key", "base_url": "http://127.0.0.1:9/v1"}},
-    )
-    ran = run("check")
-
-    assert (ran.code, ran.out) == (2, "")
-    [line] = lines_of(ran.err)
-    assert "agents.user.tool_limits" in line
-    assert "'docs/*' may name tools of the server 'docs', which the model's provider runs by itself" in line
 
 
 def test_a_module_that_is_slow_to_import_is_named_while_it_is_waited_for_and_the_others_are_checked(

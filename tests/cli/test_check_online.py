@@ -195,17 +195,24 @@ async def test_a_server_that_lists_its_tools_for_callers_alone_is_a_warning(tmp_
     )
 
 
-async def test_a_key_that_is_refused_is_one_problem_at_the_default_model(tmp_path: Path, checked: Check) -> None:
+@pytest.mark.parametrize(
+    ("place", "code", "said"),
+    [
+        ("default_model", 2, "LLM provider 'openai' with the model 'gpt-4o' cannot be used"),
+        ("groq", 0, "warning: LLM provider 'groq' cannot be used"),
+    ],
+)
+async def test_a_refused_key_is_one_problem_at_the_default_model_or_a_warning_if_no_agent_uses_it(
+    place: str, code: int, said: str, tmp_path: Path, checked: Check
+) -> None:
     async with refusing(401) as provider:
-        fastagent = openai(provider.url)
+        unused = {"groq": {"api_key": "not-a-key", "base_url": provider.url}}
+        fastagent = unused if place == "groq" else openai(provider.url)
         project = declare_project(tmp_path, {"one": TALKS, "two": TALKS}, fastagent=fastagent)
         ran = await checked(project)
-    line = line_of(project, "fastagent.config.yaml", "default_model:")
-    assert (ran.code, ran.err) == (
-        2,
-        f"fastagent.config.yaml:{line}: default_model: LLM provider 'openai' with the model 'gpt-4o' cannot be used: "
-        "the key was refused (HTTP 401)\n",
-    )
+    line = line_of(project, "fastagent.config.yaml", f"{place}:")
+    told = f"fastagent.config.yaml:{line}: {place}: {said}: the key was refused (HTTP 401)\n"
+    assert (ran.code, ran.err) == (code, told)
 
 
 async def test_a_model_that_a_server_of_ones_own_does_not_list_is_a_warning_at_the_agent_that_names_it(
@@ -228,19 +235,6 @@ async def test_a_model_that_a_server_of_ones_own_does_not_list_is_a_warning_at_t
         f"agents.yaml:{places[0]}: agents.one.model: {unlisted.format('gpt-4.1')}",
         f"agents.yaml:{places[1]}: agents.two.models.1: {unlisted.format('o3-mini')}",
     ]
-
-
-async def test_a_key_that_no_agent_uses_is_a_warning(tmp_path: Path, checked: Check) -> None:
-    async with refusing(401) as provider:
-        fastagent = {"groq": {"api_key": "not-a-key", "base_url": provider.url}}
-        project = declare_project(tmp_path, {"one": TALKS}, fastagent=fastagent)
-        ran = await checked(project)
-    line = line_of(project, "fastagent.config.yaml", "groq:")
-    assert (ran.code, ran.err) == (
-        0,
-        f"fastagent.config.yaml:{line}: groq: warning: LLM provider 'groq' cannot be used: the key was refused (HTTP "
-        "401)\n",
-    )
 
 
 async def test_a_provider_that_cannot_be_asked_is_a_warning(tmp_path: Path, checked: Check) -> None:

@@ -397,11 +397,17 @@ async def test_chat_asks_at_its_terminal(tmp_path: Path) -> None:
             assert await terminal.ends() == 0
 
 
-async def test_chat_without_a_terminal_answers_by_its_options_or_cannot_be_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "declining"),
+    [(["call", "user", "name"], ["--no-ask"]), (["chat", "user", "--db", ":memory:", "-m", "name"], [])],
+)
+async def test_a_command_without_a_terminal_answers_by_its_options_or_cannot_be_asked(
+    command: Sequence[str], declining: Sequence[str], tmp_path: Path
+) -> None:
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        for options, shown in (["--answer", "name=Ada"], '"Ada"'), ([], "cannot be asked"):
-            arguments = ["chat", "user", "-m", "name", "--url", served.base_url, "--db", ":memory:", *options]
-            assert shown in (await finished(*arguments, folder=tmp_path)).out
+        for options, shown in (["--answer", "name=Ada"], '"Ada"'), (declining, "cannot be asked"):
+            ran = await finished(*command, "--url", served.base_url, *options, folder=tmp_path)
+            assert shown in ran.out
 
 
 @pytest.mark.parametrize("rounds", [12])
@@ -426,13 +432,6 @@ async def test_a_server_cannot_make_a_client_answer_what_it_does_not_offer() -> 
     for asked in (root, InputRequiredResult(request_state="s")):
         with pytest.raises(GatewayRefusedError, match="does not offer"):
             await Person({}, (), None).answers_to(asked)
-
-
-async def test_call_in_a_script_answers_by_its_options(tmp_path: Path) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        for options, shown in (["--answer", "name=Ada"], '"Ada"'), (["--no-ask"], "cannot be asked"):
-            arguments = ["call", "user", "name", "--url", served.base_url, *options]
-            assert shown in (await finished(*arguments, folder=tmp_path)).out
 
 
 @pytest.mark.parametrize("command", [["call", "user", "name"], ["chat", "user", "--db", ":memory:", "-m", "name"]])
