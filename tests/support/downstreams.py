@@ -222,10 +222,10 @@ class StatelessDownstream(Downstream):
 class StatefulDownstream(Downstream):
     """Tool `count`, which counts its calls within one MCP session. `counts` is by session id."""
 
-    def __init__(self, name: str = "counter", *, era: Era = "initialize") -> None:
-        """Name the server `name`. The 2026-07-28 era has no sessions, hence the default."""
+    def __init__(self) -> None:
+        """Speak the initialize era: that of 2026-07-28 has no sessions."""
         self.counts: dict[str, int] = {}
-        super().__init__(_counter_server(name, self.counts), stateless=False, era=era)
+        super().__init__(_counter_server(self.counts), stateless=False, era="initialize")
 
 
 @asynccontextmanager
@@ -239,12 +239,10 @@ async def stateless_downstream(
 
 
 @asynccontextmanager
-async def stateful_downstream(
-    name: str = "counter", *, era: Era = "initialize", start: bool = True
-) -> AsyncGenerator[StatefulDownstream]:
+async def stateful_downstream() -> AsyncGenerator[StatefulDownstream]:
     """Serve a `StatefulDownstream`."""
-    downstream = StatefulDownstream(name, era=era)
-    async with downstream.serve(start=start):
+    downstream = StatefulDownstream()
+    async with downstream.serve():
         yield downstream
 
 
@@ -324,8 +322,8 @@ def _sending(context: Context, log: Mapping[str, Any]) -> Coroutine[Any, Any, No
         )
 
 
-def _counter_server(name: str, counts: dict[str, int]) -> FastMCP:
-    server = FastMCP(name)
+def _counter_server(counts: dict[str, int]) -> FastMCP:
+    server = FastMCP("counter")
 
     @server.tool
     def count() -> int:
