@@ -192,11 +192,20 @@ def test_a_repair_that_does_not_fit_stops_before_anything_is_replaced(
     assert names.replaced == {}
 
 
-@pytest.mark.parametrize(("name", "why"), MISFITS)
-def test_a_fast_path_that_does_not_fit_is_off_with_one_warning(
-    changes: Callable[..., Registry], caplog: pytest.LogCaptureFixture, name: str, why: str
+UNMADE = 'def install(): raise KeyError("no such thing")'
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        *((fast_path("quick", GREETING, name), why) for name, why in MISFITS),
+        (fast_path("quick") + UNMADE, "KeyError: 'no such thing'"),
+    ],
+)
+def test_a_fast_path_that_does_not_fit_or_cannot_be_made_is_off_with_one_warning(
+    changes: Callable[..., Registry], caplog: pytest.LogCaptureFixture, source: str, why: str
 ) -> None:
-    registry = changes(quick=fast_path("quick", GREETING, name))
+    registry = changes(quick=source)
     registry.install(START)
     registry.install(START)
     assert said(caplog) == [("pallas.fast_paths", logging.WARNING, "fast path off", "quick", why)]
@@ -222,20 +231,9 @@ def test_a_fast_path_is_on_with_the_tested_versions_only(  # noqa: PLR0917  fixt
     assert said(caplog) == [("pallas.fast_paths", logging.WARNING, "fast path off", "quick", why)]
 
 
-def test_a_fast_path_that_cannot_be_made_is_off(
-    changes: Callable[..., Registry], caplog: pytest.LogCaptureFixture
-) -> None:
-    registry = changes(quick=fast_path("quick") + 'def install(): raise KeyError("no such thing")')
-    registry.install(START)
-    registry.install(START)
-    why = "KeyError: 'no such thing'"
-    assert said(caplog) == [("pallas.fast_paths", logging.WARNING, "fast path off", "quick", why)]
-    assert registry.states() == {"quick": False}
-
-
 def test_a_repair_that_cannot_be_made_stops(changes: Callable[..., Registry]) -> None:
     with pytest.raises(KeyError, match="no such thing"):
-        changes(one=repair("one") + 'def install(): raise KeyError("no such thing")').install(START)
+        changes(one=repair("one") + UNMADE).install(START)
 
 
 @pytest.mark.parametrize(
