@@ -33,7 +33,10 @@ AREAS: dict[str, tuple[str, ...]] = {
         "threads/test_task_clients.py",
         "threads/test_tasks_through_faults.py",
     ),
-    "docs": ("cli/test_documented_*.py", "e2e/test_documented_*.py", "e2e/test_documentation.py", "unit/test_pages.py"),
+    "docs": (
+        *("cli/test_documented_*.py", "e2e/test_documented_*.py", "e2e/test_documentation.py", "unit/test_pages.py"),
+        "example/test_first_hour.py",
+    ),
     "doors/api": ("e2e/test_documents.py", "e2e/test_threads_openapi.py"),
     "doors/http": ("e2e/test_http_surface.py", "e2e/test_front_page.py"),
     "doors/mcp": ("e2e/test_main_job.py", "e2e/test_protocols.py", "e2e/test_tool_lists.py", "e2e/test_all_agents.py"),

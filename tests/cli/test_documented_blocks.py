@@ -33,6 +33,8 @@ KEYS = re.findall(r"^(\w+)=…", pages()["docs/operate/providers.md"], re.MULTIL
 RUN_BY = {
     ("docs/develop/README.md", "diff"): ("tests/deploy/test_worked_examples.py", 8),
     ("docs/develop/door.md", "python"): ("tests/e2e/test_plain_text_door.py", 2),
+    ("docs/first-hour.md", "python"): ("tests/example/test_first_hour.py", 1),
+    ("docs/first-hour.md", "yaml"): ("tests/example/test_first_hour.py", 2),
     ("docs/operate/company.md", "yaml"): ("tests/cli/test_company_document.py", 5),
     ("docs/operate/deploy.md", "nginx"): ("tests/deploy/test_deploy_document.py", 1),
     ("docs/operate/deploy.md", "sh"): ("tests/deploy/test_deploy_document.py", 2),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BLOCK = re.compile(r"^```(?:console|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GATEWAY, THREAD, QUESTION = re.compile(r"localhost:24200"), "5f0c…", "3f…"
 ELSEWHERE = {
+    "docs/first-hour.md": "tests/example/test_first_hour.py",
     "docs/use/connect.md": "tests/console/test_connect.py",
     "docs/use/agents-as-data.md": "tests/e2e/test_agents_document.py",
 }
