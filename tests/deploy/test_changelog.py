@@ -8,17 +8,19 @@ from datetime import date
 from pallas_gateway import __version__
 from tests.deploy.adapting import ROOT
 
-MOST_LINES = 40
+MOST_LINES = 60
+"""Of a release after the first one, with its headings."""
+SECTIONS = ("Added", "Changed", "Removed", "Fixed")
 RELEASE = re.compile(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d{2}-\d{2})")
 PAGE = re.compile(r"\]\((?:docs/|README\.md|SECURITY\.md)")
 
 
-def test_a_release_has_its_changes_in_three_short_sections() -> None:
+def test_a_release_has_its_changes_in_a_few_short_sections() -> None:
     for title, body in releases():
-        _, *parts = re.split(r"^### ", body, flags=re.MULTILINE)
-        found = {name: text.strip().splitlines() for name, _, text in (part.partition("\n") for part in parts)}
-        assert list(found) == ["Added", "Changed", "Fixed"], title
-        assert {name: len(lines) for name, lines in found.items() if not 1 <= len(lines) <= MOST_LINES} == {}, title
+        found = re.findall(r"^### (.+)$", body, re.MULTILINE)
+        assert found == [name for name in SECTIONS if name in found], title
+        assert found, title
+    assert [title for title, body in releases()[:-1] if len(body.strip().splitlines()) > MOST_LINES] == []
 
 
 def test_each_change_of_a_release_names_the_page_that_describes_it() -> None:
