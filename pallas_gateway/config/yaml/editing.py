@@ -1,8 +1,8 @@
 """Changes values in a YAML text; all other bytes stay, comments included.
 
 It replaces text between the marks of PyYAML's nodes. A round trip through a library's tree would reformat the whole
-file and move comments (docs/develop/decisions/0028-apply-edits-text.md). The result is read again, which finds edits
-that changed more than intended because of anchors, aliases or merges.
+file and move comments. The result is read again, which finds edits that changed more than intended because of
+anchors, aliases or merges.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -253,12 +252,11 @@ def test_the_document_lists_the_keys_that_extra_takes() -> None:
     assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(SAMPLING_KEYS)
 
 
-def test_the_document_holds_the_schema_of_all_parameters() -> None:
+def test_the_document_has_a_row_for_each_parameter() -> None:
     document = (Path(__file__).parents[3] / "docs" / "use" / "parameters.md").read_text()
-    [written] = re.findall(r"## The schema.*```json\n(.*?)```", document, re.S)
-    models = ("anthropic.claude-sonnet-5", "openai.gpt-4.1")
-    everything = AgentSettings(module="agents.jarvis", caller_params=CallerParameters(names=PARAMETERS), models=models)
-    assert json.loads(written) == params_schema(everything)
+    table = document.partition("| parameter | value | |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(named))) == sorted(PARAMETERS)
 
 
 @pytest.mark.parametrize(
