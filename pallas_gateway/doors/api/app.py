@@ -35,7 +35,7 @@ class DocumentApi(Api):
 
     @operation(
         "GET", "/api/v1/openapi.json", "readDocument",
-        "This document: what is switched on, with the parameters of the agents that the caller may see.", answer=Any,
+        "This document: what is switched on, for the agents that the caller may see.", answer=Any,
     )  # fmt: skip
     async def _document(self, request: Request) -> Response:
         from pallas_gateway.doors.api import openapi  # noqa: PLC0415  imported for the first request only

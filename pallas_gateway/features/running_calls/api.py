@@ -53,7 +53,7 @@ class CallsApi(Api):
     @operation(
         "GET", PATH, "listCalls",
         "The running calls that the caller may see, or with `recent` those that ended last.",
-        requires="own calls; those of others: `view:calls`", query=models.Recent, answer=models.Calls,
+        requires="own calls; for others' `view:calls`", query=models.Recent, answer=models.Calls,
         says="The calls of all workers, and the long calls that none of them runs.",
     )  # fmt: skip
     async def _list(self, request: Request, asked: models.Recent) -> Response:
@@ -103,7 +103,7 @@ class CallsApi(Api):
 
     @operation(
         "DELETE", f"{PATH}/{{call:path}}", "endCall", "End a running call, or a long call.",
-        requires="own calls; those of others: `cancel:calls`", status=HTTPStatus.NO_CONTENT, says="It ends.",
+        requires="own calls; for others' `cancel:calls`", status=HTTPStatus.NO_CONTENT, says="It ends.",
     )  # fmt: skip
     async def _end(self, request: Request, call_id: str) -> Response:
         caller = await access.caller_of(self._gateway, request.scope)

@@ -105,7 +105,7 @@ class TriesApi(AgentsApi):
     @operation(
         "POST", f"{PREFIX}/{{name}}/try", "tryAgent",
         "Say something to an agent with another definition, without saving it.",
-        requires="the owner, or `edit:agents` of the agent", **_CHAT,
+        requires="the owner, or `edit:agents`", **_CHAT,
     )  # fmt: skip
     async def _try(self, request: Request, name: str) -> ASGIApp:
         caller = (await self._to_change(request, name, Action.EDIT)).caller

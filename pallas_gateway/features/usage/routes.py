@@ -51,7 +51,7 @@ class UsageApi(Api):
 
     @operation(
         "GET", PATH, "readUsage",
-        "The calls, tokens and limits of the caller, and with the grant `view:calls` those of all callers.",
+        "The calls, tokens and limits of the caller, or of all callers.",
         requires="a token, or `view:calls`", query=models.By, answer=models.CallerUsage,
         says="The usage over all workers.",
     )  # fmt: skip

@@ -148,7 +148,7 @@ class AgentsApi(Api):
     @operation(
         "GET", f"{PREFIX}/{{name}}", "getAgent",
         "One agent with its definition, and the schema of the parameters that its callers may set.",
-        requires="`view` of the agent; for `instruction` its owner, or `view:instructions`", answer=models.WholeAgent,
+        requires="`view` of the agent; for `instruction` owner, or `view:instructions`", answer=models.WholeAgent,
         says="The agent. Its ETag is that of the definition, for `If-Match` of changes.", headers=("ETag",),
     )  # fmt: skip
     async def _get(self, request: Request, name: str) -> Response:
@@ -169,7 +169,7 @@ class AgentsApi(Api):
     @operation(
         "GET", f"{PREFIX}/{{name}}/versions/{{version}}", "getAgentVersion",
         "One version of an agent of the database.",
-        requires="`view` of the agent; for `instruction` its owner, or `view:instructions`",
+        requires="`view` of the agent; for `instruction` owner, or `view:instructions`",
         answer=models.AgentVersion, says="The version.",
     )  # fmt: skip
     async def _version(self, request: Request, name: str, number: str) -> Response:
@@ -179,8 +179,8 @@ class AgentsApi(Api):
 
     @operation(
         "GET", f"{PREFIX}/{{name}}/possible-owners", "listPossibleOwners",
-        "Callers that an agent of the database may be handed over to: those that have opened the console.",
-        requires="the owner, or `edit:agents` and `delete:agents` of the agent", answer=models.PossibleOwners,
+        "Callers that may become the owner: those that have opened the console.",
+        requires="the owner, or `edit:agents` and `delete:agents`", answer=models.PossibleOwners,
         says="At most 100.", errors=(409,),
     )  # fmt: skip
     async def _possible_owners(self, request: Request, name: str) -> Response:
@@ -189,8 +189,8 @@ class AgentsApi(Api):
 
     @operation(
         "GET", f"{PREFIX}/{{name}}/ratings", "readAgentRatings",
-        "How callers have rated the answers of an agent of the database in threads, without who they are.",
-        requires="the owner, or `edit:agents` of the agent", answer=models.Ratings,
+        "How callers have rated the answers of an agent, without who they are.",
+        requires="the owner, or `edit:agents`", answer=models.Ratings,
         says="Counts, and the notes whose writers have let the owner read them.", errors=(409,),
     )  # fmt: skip
     async def _ratings(self, request: Request, name: str) -> Response:
@@ -225,7 +225,7 @@ class AgentsApi(Api):
     @operation(
         "PUT", f"{PREFIX}/{{name}}", "replaceAgent",
         "Give an agent another definition, as a new version. Keys that are left out get their defaults.",
-        requires="the owner, or `edit:agents` of the agent", query=models.VersionOptions, body=models.ChangedAgent,
+        requires="the owner, or `edit:agents`", query=models.VersionOptions, body=models.ChangedAgent,
         conditional=True, answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.",
         headers=("ETag",), errors=(409, 412, 422, 428),
     )  # fmt: skip
@@ -235,7 +235,7 @@ class AgentsApi(Api):
     @operation(
         "PATCH", f"{PREFIX}/{{name}}", "patchAgent",
         "Change keys of an agent's definition (RFC 7396), as a new version; null removes a key.",
-        requires="the owner, or `edit:agents` of the agent", query=models.VersionOptions, body=Any, patches=True,
+        requires="the owner, or `edit:agents`", query=models.VersionOptions, body=Any, patches=True,
         conditional=True, answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.",
         headers=("ETag",), errors=(409, 412, 422, 428),
     )  # fmt: skip
@@ -272,7 +272,7 @@ class AgentsApi(Api):
     @operation(
         "POST", f"{PREFIX}/{{name}}/versions/{{version}}/restore", "restoreAgentVersion",
         "Make a new version with the definition of an earlier one.",
-        requires="the owner, or `edit:agents` of the agent", query=models.VersionOptions,
+        requires="the owner, or `edit:agents`", query=models.VersionOptions,
         body=Nothing, body_required=False, conditional=True,
         answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.", headers=("ETag",),
         errors=(409, 412, 422, 428),
@@ -289,7 +289,7 @@ class AgentsApi(Api):
     @operation(
         "DELETE", f"{PREFIX}/{{name}}", "deleteAgent",
         "Delete an agent, unless another one has it as its sub-agent. Its threads stay with their owners.",
-        requires="the owner, or `delete:agents` of the agent", query=models.DeleteOptions, conditional=True,
+        requires="the owner, or `delete:agents`", query=models.DeleteOptions, conditional=True,
         status=HTTPStatus.NO_CONTENT, says="It is not there any more.", errors=(409, 412, 428),
     )  # fmt: skip
     async def _delete(self, request: Request, name: str, options: models.DeleteOptions) -> Response:

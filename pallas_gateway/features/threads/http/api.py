@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pallas_gateway.features.threads.records import ThreadRecord
     from pallas_gateway.identity.caller import Caller
 
-_OWNER, _RUN = "the owner of the thread, with `run` of the agent", "`run` of the agent"
+_OWNER, _RUN = "the thread's owner, with `run`", "`run` of the agent"
 
 
 class ThreadsApi(Api):
@@ -73,7 +73,7 @@ class ThreadsApi(Api):
 
     @operation(
         "GET", "/api/v1/threads", "listAllThreads",
-        "The caller's threads with all agents that it may run, and with deleted ones; last changed first.",
+        "The caller's threads with all agents, deleted ones too; last changed first.",
         requires="a token, or a grant",
         query=models.ThreadsQuery, answer=models.Threads, says="One page.", errors=(429,),
     )  # fmt: skip
@@ -205,7 +205,7 @@ class ThreadsApi(Api):
 
     @operation(
         "GET", "/api/v1/threads/{id}/messages", "listMessages",
-        "What was said in a thread, of each turn the question and its answer, the oldest first.",
+        "The messages of a thread, the oldest first.",
         requires=_OWNER, query=models.MessagesQuery, answer=models.Messages, says="One page.",
     )  # fmt: skip
     async def _messages(self, request: Request, thread_id: str, asked: models.MessagesQuery) -> ASGIApp:

@@ -10,8 +10,6 @@ from pallas_gateway.doors.http.routes import of_api, others
 from pallas_gateway.doors.openai import api as openai_api
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pallas_gateway.core.feature import ListedRoute
 
 INTRODUCTION = """\
@@ -19,9 +17,9 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from the table of routes in the code, which `pallas-gateway routes` prints, too. -->
 
-All on the gateway's port. With `--per-port`, an agent's own port has `/mcp`, `/livez`, `/readyz`, `/metrics`, `/docs/`,
-the metadata for sign-in, and its front page. Who may use a route matters where `gateway.auth` asks for tokens; see
-[security](../operate/security.md#access).
+For authors of clients, and operators of ingresses. All routes are on the gateway's port. With `--per-port`, an agent's
+own port has `/mcp`, `/livez`, `/readyz`, `/metrics`, `/docs/`, the metadata for sign-in, and its front page. "Requires"
+holds with `gateway.auth` ([security](../operate/security.md#access)).
 
 ## `/api/v1`
 
@@ -29,11 +27,9 @@ the metadata for sign-in, and its front page. Who may use a route matters where 
 [agents as data](agents-as-data.md#the-api), [calls](../operate/calls.md), [usage](../operate/limits.md#usage).
 
 """
-OF_OTHERS = """\
-
-## Others
-
-"""
+OF_DATABASE = "\nWith `gateway.database`:\n\n"
+OF_OTHERS = "\n## Others\n\n"
+API_HEADER = "| request | does | requires |\n|---|---|---|\n"
 HEADER = "| request | does | requires | setting |\n|---|---|---|---|\n"
 
 
@@ -43,8 +39,12 @@ def markdown() -> str:
     known |= {f"{method} {path}" for path, method in openai_api._METHODS.items()}
     listed = {f"{one.method} {one.path}" for one in others(FEATURES)}
     assert known <= listed, known - listed
-    return "".join([INTRODUCTION, HEADER, *_rows(of_api(FEATURES)), OF_OTHERS, HEADER, *_rows(others(FEATURES))])
+    api, (always, database) = of_api(FEATURES), ("", "`gateway.database`")
+    assert {one.setting for one in api} == {always, database}
+    parts = [API_HEADER + "".join(_row(one) for one in api if one.setting == setting) for setting in (always, database)]
+    rest = (f"{_row(one).removesuffix('\n')} {one.setting} |\n" for one in others(FEATURES))
+    return "".join([INTRODUCTION, OF_DATABASE.join(parts), OF_OTHERS, HEADER, *rest])
 
 
-def _rows(routes: Iterable[ListedRoute]) -> list[str]:
-    return [f"| `{one.method} {one.path}` | {one.does} | {one.requires} | {one.setting} |\n" for one in routes]
+def _row(route: ListedRoute) -> str:
+    return f"| `{route.method} {route.path}` | {route.does} | {route.requires} |\n"
