@@ -110,9 +110,9 @@ def _opening(results: Results) -> str:
     warning = f"\n\nFrom a **short run** ({', '.join(rough)}): the figures are rough." if rough else ""
     return f"""# Performance
 
-The cost of a call in the gateway, beside other servers of agents on one machine, without the model's time. Operators
-find replicas and memory in [Sizing](#sizing), developers the measurements behind single decisions in
-[benchmarks/decisions.md](../benchmarks/decisions.md). `python -m benchmarks.report` writes this page.{warning}
+The cost of a call in the gateway, beside other servers of agents on one machine, without the model's time. For
+operators: replicas and memory are in [Sizing](#sizing). For developers: `python -m benchmarks.report` writes this page;
+[benchmarks/decisions.md](../benchmarks/decisions.md) has measurements behind single decisions.{warning}
 
 Targets that were missed: {f"{missed}, in bold." if missed else "none."}"""
 
@@ -142,12 +142,12 @@ def _beside(results: Results) -> str:
 
 {tables.rows(header, rows)}
 
-`passthrough` has no LLM; `bare` has one turn; `tooled` has two turns and one tool call; `far` is `bare` with three
-downstreams, 50 ms away; `nested` is `tooled` with another agent as the tool; `asking` is `tooled` with a question to
+`passthrough` has no LLM; `bare` one turn; `tooled` two turns and a tool call; `far` is `bare` with three
+downstreams, 50 ms away; `nested` is `tooled` with an agent as the tool; `asking` is `tooled` with a question to
 the client; `stdio, unused` is `bare` with a stdio server. In `forwarded` the downstream receives the caller's token, or
-one exchanged for it; agno's callers share a session instead. 16 clients and one process per server; `one client` and
+one exchanged for it; agno's callers share a session. 16 clients and one process per server; `one client` and
 `stdio` have one client, `workers` 64. Answers come at once, in eight pieces. `trust store shared`: with nothing in it.
-CPU is that of the server's processes. The memory of {at_once.CALLS} calls at once is that of a second wave.
+The memory of {at_once.CALLS} calls at once is that of a second wave.
 `calibration` is the load generator on a stand-in{_cost_of_load(scenarios)}."""
 
 
@@ -218,14 +218,15 @@ def _growth(results: Results) -> str:
         "clients": "Clients at once",
     }
     measured = {name: title for name, title in titles.items() if name in growth}
-    parts = [f"### {title}\n\n{_curve(growth[name])}" for name, title in measured.items()]
+    parts = [f"### {title}\n\n{_curve(growth[name], several=name == 'clients')}" for name, title in measured.items()]
     return "## How the cost grows\n\n" + "\n\n".join(parts)
 
 
-def _curve(points: Sequence[Mapping[str, Any]]) -> str:
+def _curve(points: Sequence[Mapping[str, Any]], *, several: bool) -> str:
+    # Of a fixed number of clients, the rate is in the latency.
     columns = {
         "at": "",
-        "calls_per_second": "calls/s",
+        **({"calls_per_second": "calls/s"} if several else {}),
         "p50_ms": "p50 ms",
         "cpu_ms": "CPU ms per call",
         "seconds_to_ready": "s to ready",
@@ -302,7 +303,7 @@ make bench-profile          # flame graphs; py-spy must be allowed to look at pr
 ```
 
 Linux only. Each command sets up what it needs, and writes plots and flame graphs to `benchmarks/results/`. Close other
-programs: load, stand-ins and servers share the machine, so ratios mean more than figures. fast-agent's server runs with
+programs: all parts share the machine, so ratios mean more than figures. fast-agent's server runs with
 its displays and session files off."""
 
 
