@@ -1,7 +1,7 @@
 """A task budget that is not set causes a warning.
 
-Symptom: "Task budget ignored for model without Anthropic task budget support." is logged in each call, although no
-`task_budget` is set.
+Symptom: "Task budget ignored for model without Anthropic task budget support." is logged in each call without a
+`task_budget`.
 
 Repair: a section without a `task_budget` is not read for one.
 """

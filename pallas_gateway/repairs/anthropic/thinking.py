@@ -1,10 +1,10 @@
 """Claude refuses parameters while it thinks.
 
-Symptom: fast-agent turns thinking on for most models of Anthropic, with which the API refuses a `temperature` other
-than 1, `top_k`, a `top_p` below 0.95 and a forced tool.
+Symptom: fast-agent turns thinking on for most models of Anthropic, with which the API refuses [some
+parameters](use/parameters.md#what-had-no-effect).
 
 Repair: such a request has no thinking, nor have the later ones of its call; models that always think get no forced
-tool. Both are in `_meta["pallas/params"]` ([parameters](use/parameters.md#what-had-no-effect)).
+tool. Both are in `_meta["pallas/params"]`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Each call of a model of Claude that fast-agent does not know fails.
 
-Symptom: each call of a new model fails with "missing 1 required keyword-only argument: 'max_tokens'", because
-fast-agent knows no limit for it.
+Symptom: each call of a new model fails with "missing 1 required keyword-only argument: 'max_tokens'".
 
 Repair: the limit of such a model is the default of `max_output_tokens`.
 """

@@ -3,9 +3,8 @@
 Symptom: a refused key, a quota or a stopped server gives a *successful* answer, `Error during generation: …`, and the
 model gets no tools in later calls of the process. An answer that a filter has cut off ends like any other.
 
-Repair: such errors end the turn, or repeat the request
-([retries](operate/providers-at-work.md#requests-that-are-repeated)). `content_filtered` and `guardrail_intervened` are
-`safety`.
+Repair: such errors end the turn, or [repeat the request](operate/providers-at-work.md#requests-that-are-repeated).
+`content_filtered` and `guardrail_intervened` are `safety`.
 """
 
 from __future__ import annotations

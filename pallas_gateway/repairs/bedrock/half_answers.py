@@ -2,8 +2,7 @@
 
 Symptom: fast-agent returns the beginning of an answer whose body a proxy has ended early.
 
-Repair: the turn fails with `llm_error`, "the provider's answer ended early". A server that does not end the body is
-read for at most 5 s.
+Repair: as for [other providers](#half-an-answer-is-a-whole-one).
 """
 
 from __future__ import annotations

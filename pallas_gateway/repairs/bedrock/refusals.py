@@ -1,10 +1,10 @@
 """Bedrock refusals multiply requests.
 
-Symptom: a call whose request Bedrock refuses with `ValidationException` sends up to six requests and logs none of
-them; with a schema, twice as many.
+Symptom: a call whose request Bedrock refuses with `ValidationException` sends up to six requests, with a schema twelve,
+and logs none.
 
-Repair: a turn sends three requests at most. Each repeat is logged and has another form; a form without streams is
-tried only if the refusal mentions streams. With a schema, only an answer that does not fit is asked for again.
+Repair: a turn sends three requests at most. Each repeat is logged and has another form; one without streams only if the
+refusal mentions streams. With a schema, only an answer that does not fit is asked for again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Bedrock blocks the event loop.
 
-Symptom: fast-agent calls boto3 without a thread: one slow answer of Bedrock stops every agent, `/livez`, deadlines and
-SIGTERM.
+Symptom: fast-agent calls boto3 without a thread: one slow answer of Bedrock stops every agent, `/livez` and SIGTERM.
 
-Repair: the turn runs in a thread, whose sockets are shut down when the call ends. `streaming_timeout` bounds each
-read.
+Repair: the turn runs in a thread, whose sockets are shut down when the call ends. `streaming_timeout` bounds each read.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """AWS is asked about every unknown model.
 
 Symptom: with `boto3` installed, each call of an agent whose model fast-agent does not know lists Bedrock's models on
-the event loop, for 40 ms or until AWS has answered.
+the event loop.
 
-Repair: a name without a provider is Bedrock's if it has the form of its ids, `amazon.nova-lite-v1:0`; no request is
-sent.
+Repair: a name without a provider is Bedrock's if it has the form of its ids, `amazon.nova-lite-v1:0`.
 """
 
 from __future__ import annotations

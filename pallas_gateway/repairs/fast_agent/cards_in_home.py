@@ -1,9 +1,9 @@
 """Agents of fast-agent's home join every agent.
 
 Symptom: agent cards in `.fast-agent/agent-cards`, made for fast-agent's terminal, are started with each hosted agent,
-and a wrong card fails the start of all agents.
+and a wrong one fails all agents.
 
-Repair: a harness loads only the cards that its module names, also in programs that fast-agent runs itself.
+Repair: a harness loads only the cards that its module names.
 """
 
 from __future__ import annotations

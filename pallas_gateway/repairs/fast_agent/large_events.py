@@ -1,7 +1,6 @@
 """Results of tools with images are refused.
 
-Symptom: a tool of an HTTP server that returns a large image fails: the SDK's client refuses events above 1 MiB, and
-fast-agent passes no other limit.
+Symptom: a tool of an HTTP server that returns a large image fails: the SDK's client refuses events above 1 MiB.
 
 Repair: fast-agent's connections accept events as large as any answer of a downstream.
 """

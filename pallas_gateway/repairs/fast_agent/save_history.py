@@ -1,7 +1,7 @@
 """A message can write a file.
 
-Symptom: a user message that begins with `***SAVE_HISTORY PATH` makes fast-agent write the conversation to any file
-that the process may write. Every caller of an agent can send one.
+Symptom: a user message that begins with `***SAVE_HISTORY PATH` makes fast-agent write the conversation to any file that
+the process may write.
 
 Repair: the marker is never found, so the text goes to the model.
 """

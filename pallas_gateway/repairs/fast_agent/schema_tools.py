@@ -4,8 +4,8 @@ Symptom: models with the policy `no_tools` (Gemini 2.5, gpt-oss, Kimi K3, GLM 5.
 `structured_output_mode: tool_use`) get no tools with any `response_format`; others lose them after the first results.
 Gemini 2.0 is sent both, which its API refuses.
 
-Repair: the loop runs with its tools and without the format until the model answers; one more turn, without tools,
-returns the format, unless the answer was cut.
+Repair: the loop runs with its tools and without the format; one more turn, without tools, returns the format, unless
+the answer was cut.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The end of a session waits for its server.
 
-Symptom: a server of the initialize era that hangs when its session is deleted keeps the ending call and its memory for
-as long as the HTTP client waits.
+Symptom: a server of the initialize era that hangs when its session is deleted keeps the ending call in memory.
 
 Repair: a connection that has not ended within 2 s (all of an agent: 10 s) is cut off.
 """

@@ -1,7 +1,7 @@
 """A hosted agent uses the terminal and the options of the process.
 
-Symptom: chat, progress and warnings of all calls are printed to the gateway's terminal, and a module with
-`parse_cli_args=True` reads the gateway's options and ends the process at the first unknown one.
+Symptom: chat, progress and warnings of all calls go to the gateway's terminal, and a module with `parse_cli_args=True`
+reads the gateway's options and ends the process at an unknown one.
 
 Repair: fast-agent's consoles are quiet, and `sys.argv` has no options once the gateway has read them.
 """

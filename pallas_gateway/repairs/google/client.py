@@ -1,9 +1,9 @@
 """Google's client sleeps when a connection is refused.
 
 Symptom: a refused connection makes Google's library sleep for 1 to 10 s and try once more. Each client reads the trust
-store twice, on the event loop.
+store twice.
 
-Repair: the library gets an HTTP client like those of other providers, and one TLS context for all clients.
+Repair: the library gets an HTTP client like those of other providers, and one TLS context.
 """
 
 from __future__ import annotations

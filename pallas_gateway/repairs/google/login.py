@@ -2,8 +2,8 @@
 
 Symptom: each turn loads Google's credentials and fetches a token, although those of the turn before are valid.
 
-Repair: the credentials of the process (`cloud_logins.py`) are used, and their token is fetched in a thread, once for
-all turns that wait.
+Repair: the credentials of the process (`cloud_logins.py`) are used; their token is fetched in a thread, once for all
+turns that wait.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Symptom: of `search("one")` and `echo("x")` in one answer, fast-agent runs `search("x")`, without an error.
 
-Repair: the open call is closed before the next one. If fast-agent begins to ask for `streamFunctionCallArguments`
-(several parts for one call), the repair has to go at the same time.
+Repair: the open call is closed before the next one. The repair has to go when fast-agent asks for
+`streamFunctionCallArguments` (several parts for one call).
 """
 
 from __future__ import annotations

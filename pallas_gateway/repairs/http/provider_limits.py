@@ -1,10 +1,10 @@
 """A provider's server can stop the gateway.
 
-Symptom: the libraries read an error body of any length, decompressed, process a fast answer without a pause for other
-calls, and send the provider's key along redirects to any host.
+Symptom: the libraries read an error body of any length, decompressed, process a fast answer without a pause, and send
+the provider's key along redirects to any host.
 
-Repair: clients of providers accept 128 MB of an answer, 256 KB of an error, and gzip alone, pause each 5 ms, and
-follow redirects within a server only. Google Cloud's clients with the machine's certificate have no such limits.
+Repair: clients of providers accept 128 MB of an answer, 256 KB of an error, and gzip alone, pause each 5 ms, and follow
+redirects within a server only. Google Cloud's clients with the machine's certificate have no such limits.
 """
 
 from __future__ import annotations

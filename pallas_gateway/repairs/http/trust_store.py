@@ -1,7 +1,7 @@
 """Each HTTP client reads the trust store.
 
-Symptom: each new HTTP client blocks the event loop for 20 to 40 ms while it reads the certificates of authorities;
-fast-agent makes one for each connection.
+Symptom: each new HTTP client reads the certificates of authorities for 20 to 40 ms on the event loop; fast-agent makes
+one for each connection.
 
 Repair: clients of the same settings share one context.
 """

@@ -1,10 +1,9 @@
 """Azure's login blocks the event loop, and is made for every turn.
 
-Symptom: Azure with `use_default_azure_credential` logs in for each call, on the event loop: a slow login stops every
-agent.
+Symptom: Azure with `use_default_azure_credential` logs in for each call, on the event loop.
 
-Repair: the credential of the process (`cloud_logins.py`) is used, and its token is fetched in a thread, once for all
-turns that wait.
+Repair: the credential of the process (`cloud_logins.py`) is used; a thread fetches its token, once for all turns that
+wait.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Copilot is asked only once.
 
-Symptom: its libraries do not repeat requests (`max_retries=0`), so that one answer 429 fails the call.
+Symptom: its libraries do not repeat requests (`max_retries=0`): one answer 429 fails the call.
 
 Repair: `max_retries` is set to the libraries' usual number.
 """

@@ -1,7 +1,7 @@
 """Logins block the event loop, and may prompt.
 
 Symptom: without a key, agents of `codexresponses` and `xai` open the system's keyring in each call, `codexresponses`
-reads `~/.codex/auth.json`, and an expired token is renewed by a synchronous request of up to 30 s.
+reads `~/.codex/auth.json`, and a synchronous request of up to 30 s renews an expired token.
 
 Repair: the token is read from the file that `FAST_AGENT_AUTH_FILE` names, and renewed in a thread; without one the
 agent fails at its start.

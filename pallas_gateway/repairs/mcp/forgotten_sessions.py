@@ -1,7 +1,7 @@
 """A session that its server has forgotten is an error of each further request.
 
 Symptom: the SDK's client knows the end of a session only by a 404 without a JSON-RPC error. After other refusals of a
-restarted server (400, 410, 500, an error in an answer of 200), every tool of that server fails until the end of the
+restarted server (400, 410, 500, an error in an answer of 200), each tool of that server fails until the end of the
 call.
 
 Repair: an error in the words of an SDK, as the first answer to a request that carried a session, is its end; such a

@@ -1,9 +1,8 @@
 """A request whose answer is to another one waits until its deadline.
 
-Symptom: a server answers a request by JSON that is no answer to it (another id, or a notification), and the SDK's
-client goes on waiting.
+Symptom: a server answers a request by JSON with another id, or a notification, and the SDK's client goes on waiting.
 
-Repair: after such an answer, the request fails at once.
+Repair: the request fails at once.
 """
 
 from __future__ import annotations

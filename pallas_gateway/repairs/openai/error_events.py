@@ -1,7 +1,7 @@
 """An error within an answer is lost.
 
 Symptom: an `error` or `response.failed` event of an `openresponses` server fails the call with "Streaming completed
-without a final response payload.", whatever the event says.
+without a final response payload."
 
 Repair: the provider's message is raised.
 """

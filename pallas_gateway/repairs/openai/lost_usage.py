@@ -1,7 +1,7 @@
 """The tokens of a streamed answer are lost.
 
 Symptom: the tokens of a turn are estimated where a server sends the usage before the last chunk, or without
-`total_tokens`. A last chunk with null for `choices` fails the turn.
+`total_tokens`. Null for `choices` in the last chunk fails the turn.
 
 Repair: a chunk without usage gets that of the chunks before it; null for `choices` is an empty list.
 """

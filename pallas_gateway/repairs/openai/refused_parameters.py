@@ -1,10 +1,10 @@
 """OpenAI's models refuse parameters that fast-agent sends.
 
-Symptom: while a model reasons, OpenAI's API refuses `temperature`, `top_p`, `presence_penalty`, `frequency_penalty`
-and mostly `stop`, which fast-agent sends; also empty `tools`.
+Symptom: while a model reasons, OpenAI's API refuses `temperature`, `top_p`, the penalties and mostly `stop`, which
+fast-agent sends; also empty `tools`.
 
-Repair: they are left out for reasoning models of fast-agent's database at OpenAI and Azure, unless their effort is
-`none` (GPT-5.1 to GPT-6; `stop` is left out there as well). `tools` is left out where there are none.
+Repair: they are left out for reasoning models of fast-agent's database at OpenAI and Azure
+([which](use/parameters.md#what-had-no-effect)), and empty `tools` everywhere.
 """
 
 from __future__ import annotations

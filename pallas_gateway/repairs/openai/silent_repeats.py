@@ -1,7 +1,6 @@
 """Libraries repeat requests without a log.
 
-Symptom: OpenAI's and Anthropic's libraries repeat a failed request up to two times and log it at DEBUG only, so
-neither the log nor the caller shows why a call takes longer.
+Symptom: OpenAI's and Anthropic's libraries repeat a failed request up to two times, logged at DEBUG only.
 
 Repair: each repeat is logged ("LLM request repeated") and reported as progress.
 """

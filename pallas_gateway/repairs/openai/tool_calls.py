@@ -1,7 +1,7 @@
 """Tool calls of servers that are nearly OpenAI's are merged or lost.
 
 Symptom: Gemini's address for OpenAI clients and other servers stream tool calls without an index or id, or with equal
-or changing ones. fast-agent then runs one of several calls, or none, without an error.
+or changing ones. fast-agent then runs one of several calls, or none.
 
 Repair: the calls are numbered by their names and ids before fast-agent reads the chunks.
 """

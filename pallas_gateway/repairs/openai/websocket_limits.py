@@ -1,7 +1,7 @@
 """A server can fill memory through a WebSocket.
 
-Symptom: the library of WebSockets sends the key along redirects to any host, and keeps answers to pings in memory
-while the server does not read them.
+Symptom: the library of WebSockets sends the key along redirects to any host, and keeps unread answers to pings in
+memory.
 
 Repair: a connection ends that brings more than an answer (128 MB) or 10,000 control frames, or whose server leaves 16
 MB unread. No redirect is followed.

@@ -3,8 +3,8 @@
 Symptom: models of `responses` (all GPT-5), `codexresponses` and `xai` open a WebSocket, with TLS, in each call, at
 about four times the CPU of a turn by server-sent events.
 
-Repair: server-sent events over kept connections are used unless `transport` in fastagent.config.yaml or `?transport=`
-of the model says otherwise.
+Repair: server-sent events are used unless `transport` in fastagent.config.yaml or `?transport=` of the model says
+otherwise.
 """
 
 from __future__ import annotations

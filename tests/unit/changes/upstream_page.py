@@ -41,15 +41,13 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from the files that mend them; to change a section, change the file that it names. -->
 
-Faults of fast-agent, Hypercorn, the MCP SDK and the libraries of providers that would make an answer wrong or harm
-another call, and what the gateway does about each; for operators who look for the cause of a fault, and for those who
-upgrade a library. Slow parts are [at the end](#slow-parts-of-libraries).
+For operators who look for the cause of a fault, and for those who upgrade a library: faults of libraries that would
+make an answer wrong or harm another call, and what the gateway does about each.
 
-Each section ends with the file that mends the fault, and the setting that switches it off. The file has the version in
-which the fault was seen last (`seen_in`), and the change that makes the repair needless (`gone_when`). Sections without
-such a setting are mended by the gateway's own code. `tests/repairs/http/test_unread_data.py` reproduces the fault that
-`repairs/http/unread_data.py` mends, and so on; `python tests/upstream/NAME.py` does so without the gateway. `make
-drift` runs all with the newest versions. A start stops if a library lacks a name that a repair needs.
+A section ends with the file that mends the fault, and the setting that switches the repair off. The file says when the
+fault was seen last (`seen_in`), and when the repair can go (`gone_when`). Sections without a setting are mended by the
+gateway's own code. `tests/repairs/http/test_unread_data.py` reproduces the fault that `repairs/http/unread_data.py`
+mends, `tests/upstream/NAME.py` without the gateway. `make drift` runs all with the newest versions.
 """
 
 SLOW_PARTS = """\
