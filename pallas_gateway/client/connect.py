@@ -140,10 +140,9 @@ _INTRODUCTION = """\
 
 <!-- Made by `make docs` from features/console/static/clients.json. -->
 
-Texts that connect a program to an agent. The [console](console.md) and the command `pallas-gateway connect`
-show them with the URLs of a running gateway. Without an argument, the command lists the programs; `pallas-gateway
-connect cursor research` prints one text. Without an agent, where all agents are on one port, the text is for the server
-of [all agents](clients.md#all-agents-behind-one-url).
+For users of other programs: texts that connect a program to an agent. The [console](console.md) and `pallas-gateway
+connect cursor research` show them with the URLs of a running gateway; `pallas-gateway connect` lists the programs.
+Without an agent, the text is for the server of [all agents](clients.md#all-agents-behind-one-url).
 
 Where people [sign in](sign-in.md), {signing_in} need no token: take the first text, and the program opens a page on
 which you sign in (OAuth, with the metadata that the gateway names in its refusal). The authorization server must let

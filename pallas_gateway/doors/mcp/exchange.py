@@ -64,11 +64,11 @@ FAULTS = (
     Fault(
         title="The MCP SDK runs a session for each stateless request",
         text="""\
-Symptom: without sessions (`stateless=True`), each request of a client that uses `initialize` still gets a server loop
-with its streams and tasks, more than half of a plain call's CPU.
+Symptom: each request of a client that uses `initialize` gets a server loop with its streams and tasks, also without
+sessions (`stateless=True`): more than half of a plain call's CPU.
 
-Repair: calls of all versions are answered by `serve_one` in the task of their request. All other requests are left to
-the SDK's transports.
+Repair: calls of all versions are answered by `serve_one` in the task of their request, other requests by the SDK's
+transports.
 """,
         library="mcp",
         gone_when="`StreamableHTTPSessionManager` answers stateless requests by `serve_one` without further tasks",

@@ -20,7 +20,7 @@ FAULTS = (
         title="Connections with an unread body are never closed",
         text="""\
 Symptom: an app that answers without reading the whole body of a request (401, 413) blocks its connection without a
-time-out, and a client can hold any number of such connections.
+time-out.
 
 Repair: once an app has ended, what arrives for it is dropped (`Inbox.close`).
 """,

@@ -34,8 +34,7 @@ FAULTS = (
     Fault(
         title="A silent model is a `CancelledError`",
         text="""\
-Symptom: a provider that sends nothing for `streaming_timeout` fails the call with `CancelledError`, the deepest cause
-of `asyncio.wait_for`'s `TimeoutError`.
+Symptom: a provider that sends nothing for `streaming_timeout` fails the call with `CancelledError`.
 
 Repair: the call fails with `llm_timeout` and the time waited.
 """,
@@ -50,7 +49,7 @@ Repair: the call fails with `llm_timeout` and the time waited.
         title="Some providers are asked only once",
         text="""\
 Symptom: a 429 or a refused connection of Google, Bedrock or a WebSocket of the Responses API fails the call at once.
-fast-agent's own `llm_retries` waits for 10 s and more, silently, and ignores `Retry-After`.
+fast-agent's own `llm_retries` waits for 10 s and more, and ignores `Retry-After`.
 
 Repair: a turn sends up to three requests ([retries](operate/providers-at-work.md#requests-that-are-repeated)).
 """,

@@ -33,10 +33,10 @@ FAULTS = (
     Fault(
         title="Libraries of providers are imported on the event loop",
         text="""\
-Symptom: the provider's library is imported on the event loop when its first agent starts (0.5 s), and makes its
-schemas at the first answer (0.3 s).
+Symptom: the provider's library is imported on the event loop when its first agent starts (0.5 s), and makes its schemas
+at the first answer (0.3 s).
 
-Repair: the libraries are loaded in a thread before the agent starts, and read one answer from memory there.
+Repair: a thread loads the libraries before the agent starts, and has them read one answer from memory.
 """,
         library="fast_agent",
         gone_when=(

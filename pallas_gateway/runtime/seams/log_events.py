@@ -47,8 +47,8 @@ FAULTS = (
     Fault(
         title="Warnings about settings are written in every call",
         text="""\
-Symptom: warnings of fast-agent about ignored settings (a task budget, sampling parameters) are in the log once for
-each call, because the gateway makes an LLM object for each call.
+Symptom: fast-agent's warnings about ignored settings (a task budget, sampling parameters) are in the log once for each
+call.
 
 Repair: a warning that begins like one of `_ABOUT_SETTINGS` is written once for each start of an agent.
 """,

@@ -52,8 +52,8 @@ FAULTS = (
 Symptom: for each refusal the SDK's client reports "Server returned an error response", without status and reason. It
 reads JSON answers of any length into memory.
 
-Repair: response hooks limit the answers, and replace a refusal by a JSON-RPC error with its status and reason. A 404
-is left as it is: for the SDK it is an unknown method or the end of a session.
+Repair: response hooks limit the answers, and replace a refusal by a JSON-RPC error with its status and reason; a 404
+stays, an unknown method or the end of a session for the SDK.
 """,
         library="mcp",
         gone_when="the SDK's error has the status and the reason of a refusal, and its client a limit for answers",

@@ -41,8 +41,8 @@ FAULTS = (
     Fault(
         title="A connection of 2026-07-28 exists between its requests",
         text="""\
-Symptom: the SDK's client and fast-agent keep four tasks of a connection, 70 KB of a call that waits for its model.
-After an answer by a stream the socket is closed: each tool call opens a connection.
+Symptom: the SDK's client and fast-agent keep four tasks of a connection, 70 KB of a call that waits for its model, and
+close the socket after an answer by a stream.
 
 Repair: `PostDispatcher`: the task that needs an answer sends the request and reads the stream to its end, for at most
 0.1 s after the answer.

@@ -51,8 +51,7 @@ Repair: `ClientSession.list_tools` returns all pages as one, and leaves out sing
 Symptom: of two tools with a long name, a call of the first runs the second; a provider refuses every turn of an agent
 that has a tool with a letter such as `ß` in its name.
 
-Repair: `seams/tool_calls.py` replaces `create_namespaced_name` by `name_at_model` of `calls/tool_names.py`. Filters
-use the real name.
+Repair: the model has names made by `calls/tool_names.py: name_at_model`. Filters use the real name.
 """,
         library="fast_agent",
         gone_when="`create_namespaced_name` gives each tool a name of its own that providers accept",
