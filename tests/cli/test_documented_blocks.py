@@ -35,7 +35,7 @@ RUN_BY = {
     ("docs/develop/door.md", "python"): ("tests/e2e/test_plain_text_door.py", 2),
     ("docs/first-hour.md", "python"): ("tests/example/test_first_hour.py", 1),
     ("docs/first-hour.md", "yaml"): ("tests/example/test_first_hour.py", 2),
-    ("docs/operate/company.md", "yaml"): ("tests/cli/test_company_document.py", 5),
+    ("docs/operate/company.md", "yaml"): ("tests/cli/test_company_document.py", 3),
     ("docs/operate/deploy.md", "nginx"): ("tests/deploy/test_deploy_document.py", 1),
     ("docs/operate/deploy.md", "sh"): ("tests/deploy/test_deploy_document.py", 2),
     ("docs/operate/deploy.md", "yaml"): ("tests/deploy/test_deploy_document.py", 3),

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OF_OTHERS = {
-    "docs/operate/company.md": {"--kustomize", "--from-literal"},
     "docs/operate/deploy.md": {"--build-arg", "--detach", "--format", "--from-literal", "--kustomize", "--tag"},
     "docs/operate/observability.md": {"--rm"},
     "docs/operate/providers.md": {"--mmproj"},

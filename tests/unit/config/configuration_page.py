@@ -125,10 +125,10 @@ def markdown() -> str:
 
 def _table(model: type[BaseModel]) -> str:
     schema = model.model_json_schema()
-    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    rows = ["| key | type, default | meaning |", "|---|---|---|"]
     for key, value in schema["properties"].items():
-        default = "required" if key in schema.get("required", ()) else _default(value)
-        rows.append(f"| `{key}` | {_type_name(value)} | {default} | {value['description']} |")
+        default = ", required" if key in schema.get("required", ()) else _default(value)
+        rows.append(f"| `{key}` | {_type_name(value)}{default} | {value['description']} |")
     return "\n".join(rows) + "\n"
 
 
@@ -139,11 +139,11 @@ def _alternatives(value: JsonObject) -> list[JsonObject]:
 
 def _default(value: JsonObject) -> str:
     default = value.get("default")
-    if default is None:
-        return "none"
+    if default is None or default == []:
+        return ""
     if isinstance(default, float):
-        return f"`{default:g}`"
-    return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default)}`"
+        return f", `{default:g}`"
+    return f", `{default if isinstance(default, str) else json.dumps(default)}`"
 
 
 def _type_name(value: JsonObject) -> str:

@@ -31,8 +31,8 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from the calls of loggers, and the comments above them. -->
 
-What the gateway logs above `DEBUG`, for operators who search or alert on it, beside the
-[fields of every record](observability.md#fields-of-every-record); `…` stands for what varies.
+For operators who search the log or alert on it: the messages above `DEBUG` by their loggers, with the fields that are not
+[those of every record](observability.md#fields-of-every-record); `…` stands for what varies.
 
 Of these libraries only warnings are logged, whatever the root's level is: {libraries}.
 """
@@ -42,13 +42,8 @@ SECTIONS = {
     "INFO": ("INFO",),
 }
 """Levels by heading. An event of several levels is in the first section that has one of them."""
-HEAD = """
-## {title}
-
-| logger | message | more fields; meaning |
-|---|---|---|
-"""
-OF_EVERY_RECORD = {"agent", "call_id", "conversation_id"}
+LEFT_OUT = {"agent", "call_id", "conversation_id", "exception", "…"}
+"""Fields of every record, and those that no constant names."""
 
 
 @dataclass(frozen=True, order=True)
@@ -72,26 +67,21 @@ OTHERS = (
 def markdown() -> str:
     """Return the page `docs/operate/log-events.md`."""
     found = sorted([*OTHERS, *(one for file in PACKAGE.rglob("*.py") for one in events_in(file))])
-    rows: dict[str, list[str]] = {title: [HEAD.format(title=title)] for title in SECTIONS}
+    lines: dict[str, list[str]] = {title: [f"\n## {title}\n\n"] for title in SECTIONS}
     for (logger, message, level), calls in groupby(found, lambda one: (one.logger, one.message, one.level)):
-        title = next(title for title, levels in SECTIONS.items() if any(one in level for one in levels))
-        rows[title].append(_row(logger, message, [*calls]))
+        section = next(lines[title] for title, levels in SECTIONS.items() if any(one in level for one in levels))
+        heading = f"- `{logger}`\n"
+        section += ([] if heading in section else [heading]) + [_line(message, [*calls])]
     libraries = ", ".join(f"`{one}`" for one in QUIET_LOGGERS)
-    return INTRODUCTION.format(libraries=libraries) + "".join(row for section in rows.values() for row in section)
+    return INTRODUCTION.format(libraries=libraries) + "".join(line for section in lines.values() for line in section)
 
 
-def _row(logger: str, message: str, calls: list[Event]) -> str:
-    fields = dict.fromkeys(
-        f"`{field}`".replace("`…`", "…") for one in calls for field in one.fields if field not in OF_EVERY_RECORD
-    )
+def _line(message: str, calls: list[Event]) -> str:
+    fields = dict.fromkeys(f"`{field}`" for one in calls for field in one.fields if field not in LEFT_OUT)
     meanings = dict.fromkeys(one.meaning for one in calls if one.meaning)
     quote = "``" if "`" in message else "`"
-    cells = (
-        f"`{logger}`",
-        f"{quote}{message}{quote}",
-        "; ".join((", ".join(fields), *meanings)).removeprefix("; "),
-    )
-    return f"| {' | '.join(cells)} |\n"
+    told = "; ".join(filter(None, (", ".join(fields), *meanings)))
+    return f"  - {quote}{message}{quote}{': ' if told else ''}{told}\n"
 
 
 def events_in(file: Path) -> Iterator[Event]:

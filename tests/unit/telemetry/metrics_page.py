@@ -22,7 +22,7 @@ INTRODUCTION = """\
 
 Every metric of `/metrics`, and what to do when one moves; [observability.md](observability.md#metrics) has queries and
 alerts. Buckets are from {0[0]} to {0[1]} seconds (calls) and from {1[0]} to {1[1]} seconds (downstream operations).
-The word after `gauge` is how the values of several workers are combined. `process_*` and `python_*` are
+The words after `gauge` are how the values of several workers are combined. `process_*` and `python_*` are
 prometheus_client's.
 """
 ACROSS = {"livesum": "the sum", "livemin": "the smallest", "livemax": "the largest", "livemostrecent": "the latest"}
@@ -64,7 +64,7 @@ def _sections() -> Iterator[str]:
         rows = [_row(name, metric_of[name], said) for name, said in _attributes(function.body) if name in metric_of]
         if rows:
             title = (ast.get_docstring(function) or "").removesuffix(".")
-            yield "\n".join([f"## {title}\n", "| metric | type | labels | meaning |", "|---|---|---|---|", *rows, ""])
+            yield "\n".join([f"## {title}\n", "| metric | type, labels | meaning |", "|---|---|---|", *rows, ""])
 
 
 def _attributes(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
@@ -82,7 +82,7 @@ def _row(name: str, metric: MetricWrapperBase, said: str) -> str:
     labels = (f"`{one}`{_listed(values.get(one, ()))}" for one in metric._labelnames)
     kind = f"gauge, {ACROSS[metric._multiprocess_mode]}" if isinstance(metric, Gauge) else metric._type
     meaning = f"{metric._documentation} {' '.join(said.split())}".strip()
-    return f"| `{named(metric)}` | {kind} | {', '.join(labels)} | {meaning} |"
+    return f"| `{named(metric)}` | {', '.join((kind, *labels))} | {meaning} |"
 
 
 def _listed(values: tuple[str, ...]) -> str:
