@@ -31,7 +31,7 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from the calls of loggers, and the comments above them. -->
 
-For operators who search the log or alert on it: the messages above `DEBUG` by their loggers, with the fields that are not
+For operators who search the log or alert on it: the messages above `DEBUG` by their loggers, with their fields beside
 [those of every record](observability.md#fields-of-every-record); `…` stands for what varies.
 
 Of these libraries only warnings are logged, whatever the root's level is: {libraries}.
