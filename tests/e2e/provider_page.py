@@ -103,8 +103,7 @@ The gateway renews the token in this file, which it must be able to write.
 """
 _EVIDENCE = """\
 Each feature is tested with each provider but [these](#features-that-do-not-work), by a local server that implements the
-provider's wire format, and llama.cpp's own server with `generic`. `make docs` writes this page from
-`tests/support/provider_matrix.py`.
+provider's wire format, and llama.cpp's own server with `generic`.
 """
 _FORMATS = {
     "NoneType": "chat completions",
@@ -118,25 +117,22 @@ _GOOGLE_LOGIN = "a login of Google Cloud, such as `GOOGLE_APPLICATION_CREDENTIAL
 _SPECIAL_KEYS = {
     "google by Vertex AI": _GOOGLE_LOGIN,
     "anthropic-vertex": _GOOGLE_LOGIN,
-    "googleoai": "`GOOGLEOAI_API_KEY`",
+    "googleoai": "only `GOOGLEOAI_API_KEY`",
     "bedrock": "AWS's credentials: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or `bedrock.profile`",
 }
 _SPECIAL_ADDRESSES = {
-    "google by Vertex AI": "`google.vertex_ai`, `google.base_url`",
+    "google by Vertex AI": "`google.vertex_ai`",
     "anthropic-vertex": "`anthropic.vertex_ai`, `ANTHROPIC_VERTEX_BASE_URL`",
     "bedrock": "`bedrock.region`, `AWS_ENDPOINT_URL_BEDROCK_RUNTIME`",
 }
 _REMARKS = """\
-- A key or an address in `fastagent.secrets.yaml` or `fastagent.config.yaml` overrides its variable. Without a section
-  `responses`, the section `openai` applies to `responses`.
+- `api_key` and `base_url` in the provider's section of `fastagent.secrets.yaml` or `fastagent.config.yaml` override the
+  variables of the table. The section of `googleoai` is `google`. Without a section `responses`, `openai` applies to it.
 - `generic` requires a key only if its server does. The default addresses of `generic`, `openresponses` and `tensorzero`
   are on this machine, at port 11434, 8080 or 3000. `azure` requires an address or `azure.resource_name`.
 - A call with images or PDFs is refused (`images_unsupported`) if its model does not support them.
 - Gemini reports no tokens written to the cache, Bedrock no reasoning tokens.
-- The Responses API uses server-sent events; with `transport: websocket` or `?transport=websocket`, each call opens a
-  WebSocket.
-- Variants of the chat completions format are tested as well: fields of reasoning, places of the usage, tool calls in
-  pieces, without an index or ids, comments, the finish reason `stop` after tool calls.
+- With `transport: websocket` or `?transport=websocket`, each call to the Responses API opens a WebSocket.
 """
 
 
@@ -183,13 +179,12 @@ def _needs(provider: Provider) -> tuple[str, ...]:
 
 def _key(provider: Provider) -> str:
     variable = ProviderKeyManager.get_env_key_name(_section(provider))
-    return _SPECIAL_KEYS.get(provider.name, f"`{_section(provider)}.api_key`, `{variable}`")
+    return _SPECIAL_KEYS.get(provider.name, f"`{variable}`")
 
 
 def _address(provider: Provider) -> str:
     variable = address_variable(provider.name.partition(" ")[0])
-    names = [f"{_section(provider)}.base_url", *([variable] if variable else [])]
-    return _SPECIAL_ADDRESSES.get(provider.name, ", ".join(f"`{name}`" for name in names))
+    return _SPECIAL_ADDRESSES.get(provider.name, f"`{variable}`" if variable else "")
 
 
 def _section(provider: Provider) -> str:

@@ -116,7 +116,7 @@ them in its own `servers` as well."""
 or used as a tool has its own loop."""
 
     loop_repeat_threshold: CountOrZero = 3
-    """The loop is stopped after this many identical tool rounds in a row; 0: never."""
+    """The loop is stopped after so many identical tool rounds in a row; 0: never."""
 
     icon: IconSource | None = None
     """URL of the agent's icon; short for `icons` with one entry."""

@@ -100,16 +100,16 @@ class GatewaySettings(Section):
 (in quotes) `"::1"`."""
 
     allowed_hosts: tuple[Text, ...] = ()
-    """More names for the Host check, beside the host of `public_url`, the top-level `host` and loopback."""
+    """More names for the Host check, beside `host`, that of `public_url` and loopback."""
 
     allowed_origins: tuple[Text, ...] = ()
-    """Origins of web pages that may call the gateway, with CORS headers."""
+    """Origins of web pages that may call the gateway (CORS)."""
 
     max_body_bytes: Count = 33554432
     """Largest request body."""
 
     max_message_bytes: Count = 1048576
-    """Largest text of one message to a thread (else 413). Other requests are limited by `max_body_bytes` alone."""
+    """Largest text of one message to a thread (else 413)."""
 
     max_history_entries: HistoryEntries = 10000
     """Largest number of entries of `history` (at `/v1` of `messages` or `input` and their parts) in one call, and of \
@@ -122,7 +122,7 @@ images."""
     """How long a call may wait for a free slot, or for an agent's first start, before it is refused."""
 
     heartbeat_seconds: Seconds = 15.0
-    """Interval of heartbeats in a call without other progress, if the client requests progress."""
+    """Interval of heartbeats in a call without other progress."""
 
     ask_seconds: Seconds = 300.0
     """How long a [question](../use/asking.md) to a caller stays open; then it counts as cancelled."""
@@ -182,7 +182,7 @@ results and the console."""
     """`hashed`: the audit log, and stored usage, have HMACs of callers and addresses by the first of `state_keys`."""
 
     audit_sync: Literal["never", "second", "line"] = "second"
-    """When lines of the audit log are forced to disk: `line` before the call goes on, `second` once a second."""
+    """When lines are forced to [disk](audit.md#operation): `never`, `second` or `line`."""
 
     audit_required: Flag = False
     """Refuse calls whose first line cannot be written to the audit log."""

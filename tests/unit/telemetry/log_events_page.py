@@ -182,8 +182,8 @@ def _levels(function: ast.AST) -> list[str]:
 
 def _constant(message: str) -> str:
     """The message as far as it is one, without advice."""
-    constant = re.split(r"%|(?<=;) ", message)[0]
-    return constant if constant == message else f"{constant}{' ' if constant.endswith(';') else ''}…"
+    constant = re.split(r"%|(?<=[;:]) ", message)[0]
+    return constant if constant == message else f"{constant}{' ' if constant.endswith((';', ':')) else ''}…"
 
 
 def _comment(lines: list[str], line: int) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics import MetricWrapperBase
 
-from pallas_gateway.errors import REFUSALS
 from pallas_gateway.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ prometheus_client's.
 ACROSS = {"livesum": "the sum", "livemin": "the smallest", "livemax": "the largest", "livemostrecent": "the latest"}
 VALUES: dict[str, dict[str, tuple[str, ...]]] = {
     "send_message": {"outcome": metrics.OUTCOMES},
-    "calls_refused": {"reason": (*REFUSALS,)},
     "questions": {"kind": metrics.QUESTION_KINDS, "outcome": metrics.QUESTION_OUTCOMES},
     "loops_aborted": {"reason": metrics.HALTS},
     "llm_tokens": {"kind": (*metrics.TOKEN_KINDS, "cache_hit")},
