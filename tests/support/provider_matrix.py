@@ -101,7 +101,7 @@ PROVIDERS = (*CHAT, *RESPONDING, ANTHROPIC, ANTHROPIC_VERTEX, GEMINI, GEMINI_VER
 CAPABILITIES: Mapping[str, str] = {
     "answer": "the model's answer is the result of the call",
     "history": "earlier messages are sent, in order",
-    "images": "images of the call and its history are sent, to a model that takes them",
+    "images": "images of the call and its history are sent",
     "documents": "the same for PDFs",
     "usage": "tokens are counted by kind",
     "schema": "with a JSON schema for the answer, the agent still uses its tools",

@@ -79,6 +79,10 @@ text. `${NAME:-default}` uses the default if the variable is unset or empty, `${
 `.env` in the working directory is loaded first; variables that are set already are kept.
 """
 
+_DEFAULTS = """\
+The parameters of [parameters.md](../use/parameters.md) but `model`; `extra` may have any key here.
+"""
+
 PROCESSES = ", ".join(f"`mcp.servers.<name>.{key}`" for key in ProcessSettings.model_fields)
 FASTAGENT = f"""\
 ## `fastagent.config.yaml`
@@ -119,7 +123,9 @@ A server of that name in `fastagent.config.yaml` takes the place of this. One wi
 
 def markdown() -> str:
     """Return the page `docs/operate/configuration.md`."""
-    tables = [f"## {title}\n\n{_table(model)}" for title, model in SECTIONS]
+    tables = [
+        f"## {title}\n\n{_DEFAULTS if model is DefaultParameters else _table(model)}" for title, model in SECTIONS
+    ]
     return "\n".join([INTRODUCTION, *tables, ENVIRONMENT, FASTAGENT, PEERS])
 
 

@@ -32,7 +32,8 @@ INTRODUCTION = """\
 <!-- Made by `make docs` from the calls of loggers, and the comments above them. -->
 
 For operators who search the log or alert on it: the messages above `DEBUG` by their loggers, with their fields beside
-[those of every record](observability.md#fields-of-every-record); `…` stands for what varies.
+[those of every record](observability.md#fields-of-every-record) and the reason (`reason`, `why` or `error`); `…` stands
+for what varies.
 
 Of these libraries only warnings are logged, whatever the root's level is: {libraries}.
 """
@@ -42,8 +43,8 @@ SECTIONS = {
     "INFO": ("INFO",),
 }
 """Levels by heading. An event of several levels is in the first section that has one of them."""
-LEFT_OUT = {"agent", "call_id", "conversation_id", "exception", "…"}
-"""Fields of every record, and those that no constant names."""
+LEFT_OUT = {"agent", "call_id", "conversation_id", "exception", "error", "reason", "why", "…"}
+"""Fields of every record, those with the reason, and those that no constant names."""
 
 
 @dataclass(frozen=True, order=True)
