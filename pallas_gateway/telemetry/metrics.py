@@ -217,7 +217,7 @@ class Metrics:
             "provider",
             across="livemostrecent",
         )
-        """0: the log and `get_health` have the reason: key, model name, address, quota."""
+        """0: the log and `get_health` have the reason."""
 
     def _add_those_of_downstreams(self) -> None:
         """Downstreams."""
@@ -318,7 +318,7 @@ class Metrics:
             across="livemin",
         )
         """Also of [limits](limits.md#several-gateways) with `store: database`; `kind` is `sqlite` or `postgresql`. 0:
-        see `threads database unavailable` in the log; a full disk, a standby or a role without rights still reads.
+        see `threads database unavailable` in the log.
         """
         self.certificate_expires = self._gauge(
             "pallas_certificate_expires_seconds",
@@ -356,8 +356,7 @@ class Metrics:
         self._audit_up = self._gauge(
             "pallas_audit_up", "1 while lines can be written to the audit log.", "output", across="livemostrecent"
         )
-        """0: see the log; with `audit_required` calls are refused. Without an [audit log](audit.md) there is no series.
-        """
+        """0: see the log; with `audit_required` calls are refused."""
         self._audit_sequence = self._gauge(
             "pallas_audit_sequence", "Number of the last line of the audit log.", "output", across="livemostrecent"
         )

@@ -78,7 +78,7 @@ def _attributes(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 def _row(name: str, metric: MetricWrapperBase, said: str) -> str:
     values = VALUES.get(name, {})
     labels = (f"`{one}`{_listed(values.get(one, ()))}" for one in metric._labelnames)
-    kind = f"gauge, {ACROSS[metric._multiprocess_mode]}" if isinstance(metric, Gauge) else metric._type
+    kind = f"gauge, {ACROSS[metric._multiprocess_mode]}" if isinstance(metric, Gauge) else str(metric._type)
     meaning = f"{metric._documentation} {' '.join(said.split())}".strip()
     return f"| `{named(metric)}` | {', '.join((kind, *labels))} | {meaning} |"
 
