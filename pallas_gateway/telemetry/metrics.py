@@ -132,7 +132,8 @@ class Metrics:
             "agent",
             buckets=DURATION_BUCKETS,
         )
-        """Slower: if `pallas_tool_call_duration_seconds` has not grown, it is the model."""
+        """Slower: see whether `pallas_tool_call_duration_seconds` of a server has grown as well; else it is the
+        model."""
         self.calls_in_flight = self._gauge(
             "pallas_calls_in_flight",
             "Calls running now, with those that wait for an answer.",
@@ -157,7 +158,6 @@ class Metrics:
         self.questions_open = self._gauge(
             "pallas_questions_open", "Questions that wait for an answer.", "agent", across="livesum"
         )
-        """"""
         self.loops_aborted = self._counter(
             "pallas_agent_loop_aborted_total", "Agent loops ended by the gateway.", "agent", "reason"
         )
@@ -241,8 +241,7 @@ class Metrics:
             *("agent", "server"),
             across="livemostrecent",
         )
-        """0: also where its list of tools cannot be read. `pallas-gateway health AGENT` has the reason.
-        """
+        """0: also where its list of tools cannot be read. `pallas-gateway health AGENT` has the reason."""
 
     def _add_those_of_agents(self) -> None:
         """Agents."""
