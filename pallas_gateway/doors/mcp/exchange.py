@@ -67,8 +67,7 @@ FAULTS = (
 Symptom: each request of a client that uses `initialize` gets a server loop with its streams and tasks, also without
 sessions (`stateless=True`): more than half of a plain call's CPU.
 
-Repair: calls of all versions are answered by `serve_one` in the task of their request, other requests by the SDK's
-transports.
+Repair: calls are answered by `serve_one` in the task of their request.
 """,
         library="mcp",
         gone_when="`StreamableHTTPSessionManager` answers stateless requests by `serve_one` without further tasks",

@@ -48,10 +48,9 @@ FAULTS = (
     Fault(
         title="Connections whose clients have left are kept",
         text="""\
-Symptom: if a client closes its side of the connection before the answer ends, the connection, its task and its memory
-stay until the idle time-out (120 s here).
+Symptom: if a client closes its side before the answer ends, the connection stays until the idle time-out (120 s here).
 
-Repair: after the end of the client's data the idle timer is not started again (`Connection._read_data`).
+Repair: the idle timer is not started again (`Connection._read_data`).
 """,
         library="hypercorn",
         gone_when="`TCPServer` ignores `Updated(idle=True)` after the end of its client's data",
@@ -61,8 +60,7 @@ Repair: after the end of the client's data the idle timer is not started again (
     Fault(
         title="A connection that ends early is an error with a traceback",
         text="""\
-Symptom: a client that leaves during its TLS handshake, before its first request, or while it is being closed, writes a
-traceback of asyncio to the log.
+Symptom: a client that leaves during its TLS handshake or before its first request writes a traceback to the log.
 
 Repair: an `OSError` ends the connection, the transport is closed once, and other errors are logged once a minute.
 """,

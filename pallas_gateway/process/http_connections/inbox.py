@@ -19,10 +19,9 @@ FAULTS = (
     Fault(
         title="Connections with an unread body are never closed",
         text="""\
-Symptom: an app that answers without reading the whole body of a request (401, 413) blocks its connection without a
-time-out.
+Symptom: an answer before the end of the body (401, 413) blocks its connection without a time-out.
 
-Repair: once an app has ended, what arrives for it is dropped (`Inbox.close`).
+Repair: the rest of the body is dropped (`Inbox.close`).
 """,
         library="hypercorn",
         gone_when="`TaskGroup.spawn_app` returns a function that does not wait for an app that has ended",

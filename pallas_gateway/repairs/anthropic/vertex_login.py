@@ -2,8 +2,7 @@
 
 Symptom: `anthropic-vertex` loads Google's credentials twice in each turn, on the event loop, and fetches a token.
 
-Repair: the credentials of the process (`cloud_logins.py`) are used; a thread fetches their token, once for all turns
-that wait.
+Repair: the credentials of the process (`cloud_logins.py`) are used; a thread fetches their token, once for all turns.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """No agent with Claude on Vertex AI starts.
 
-Symptom: `anthropic-vertex` fails at the start of every agent: `validate_provider_credentials` reads `api_key` of a
-client that has none.
+Symptom: `anthropic-vertex` fails at the start: fast-agent reads `api_key` of a client that has none.
 
-Repair: the credentials are checked by making a client.
+Repair: a client is made to check the credentials.
 """
 
 from __future__ import annotations

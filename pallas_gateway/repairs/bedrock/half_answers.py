@@ -1,6 +1,6 @@
 """Half an answer of Bedrock is a whole one.
 
-Symptom: fast-agent returns the beginning of an answer whose body a proxy has ended early.
+Symptom: the beginning of an answer that a proxy has cut is returned.
 
 Repair: as for [other providers](#half-an-answer-is-a-whole-one).
 """

@@ -2,7 +2,7 @@
 
 Symptom: no `assistant_delta` for Bedrock models.
 
-Repair: text deltas are handed to the stream listeners on the event loop.
+Repair: text is passed on as it comes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Bedrock refusals multiply requests.
 
-Symptom: a call whose request Bedrock refuses with `ValidationException` sends up to six requests, with a schema twelve,
-and logs none.
+Symptom: after a `ValidationException` a call sends up to six requests, with a schema twelve, and logs none.
 
 Repair: a turn sends three requests at most. Each repeat is logged and has another form; one without streams only if the
 refusal mentions streams. With a schema, only an answer that does not fit is asked for again.

@@ -1,6 +1,6 @@
 """Bedrock blocks the event loop.
 
-Symptom: fast-agent calls boto3 without a thread: one slow answer of Bedrock stops every agent, `/livez` and SIGTERM.
+Symptom: one slow answer of Bedrock stops every agent, `/livez` and SIGTERM.
 
 Repair: the turn runs in a thread, whose sockets are shut down when the call ends. `streaming_timeout` bounds each read.
 """

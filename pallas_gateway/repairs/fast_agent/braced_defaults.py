@@ -1,7 +1,7 @@
 """`${NAME:-default}` in a configuration file is read as `-default`.
 
-Symptom: `${MODEL:-passthrough}`, the form of shells, Docker Compose and `agents.yaml`, becomes `-passthrough` in
-fastagent.config.yaml if the variable is unset, and the empty text if it is empty.
+Symptom: `${MODEL:-passthrough}` becomes `-passthrough` in fastagent.config.yaml if the variable is unset, and the
+empty text if it is empty.
 
 Repair: the form is replaced before fast-agent reads its own, `${NAME:default}`.
 """

@@ -1,7 +1,6 @@
 """Agents of fast-agent's home join every agent.
 
-Symptom: agent cards in `.fast-agent/agent-cards`, made for fast-agent's terminal, are started with each hosted agent,
-and a wrong one fails all agents.
+Symptom: agent cards in `.fast-agent/agent-cards` are started with each hosted agent, and a wrong one fails all.
 
 Repair: a harness loads only the cards that its module names.
 """

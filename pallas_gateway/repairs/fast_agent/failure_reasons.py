@@ -1,9 +1,9 @@
 """Reasons hold addresses, Python and statistics.
 
-Symptom: a failed call is reported with Python's representation of an error, a wrong cause ("Request timed out." for a
-refused connection), another provider's name, or statistics.
+Symptom: a failed call is reported with Python's text of an error, a wrong cause ("Request timed out." for a refused
+connection), another provider's name, or statistics.
 
-Repair: `calls/provider_failures.py` writes one sentence with the status, the provider's message or the cause.
+Repair: one sentence has the status, the provider's message or the cause.
 """
 
 from __future__ import annotations

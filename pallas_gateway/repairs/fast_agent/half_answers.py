@@ -1,11 +1,11 @@
 """Half an answer is a whole one.
 
-Symptom: a proxy whose server dies ends the body as if it were complete, and fast-agent returns the beginning as the
-answer (chat completions, Anthropic, Gemini).
+Symptom: a proxy whose server dies ends the body, and fast-agent returns the beginning as the answer (chat
+completions, Anthropic, Gemini).
 
 Repair: the turn fails with `llm_error`, "the provider's answer ended early". A chat completion is complete with a
-`finish_reason` or `[DONE]`. A body without any event is "not a complete answer". A server that sends only pings counts
-as silent; one that does not end the body is read for 5 s more.
+`finish_reason` or `[DONE]`. A body without any event is "not a complete answer". A server that sends only pings
+counts as silent.
 """
 
 from __future__ import annotations

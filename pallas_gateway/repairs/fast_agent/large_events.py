@@ -2,7 +2,7 @@
 
 Symptom: a tool of an HTTP server that returns a large image fails: the SDK's client refuses events above 1 MiB.
 
-Repair: fast-agent's connections accept events as large as any answer of a downstream.
+Repair: events may be as large as any answer of a downstream.
 """
 
 from __future__ import annotations

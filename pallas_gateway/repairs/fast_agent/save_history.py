@@ -1,9 +1,8 @@
 """A message can write a file.
 
-Symptom: a user message that begins with `***SAVE_HISTORY PATH` makes fast-agent write the conversation to any file that
-the process may write.
+Symptom: a user message that begins with `***SAVE_HISTORY PATH` makes fast-agent write the conversation to that file.
 
-Repair: the marker is never found, so the text goes to the model.
+Repair: the text goes to the model.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Reading settings takes away those of the process.
 
-Symptom: while another thread imports an agent's module or reads a configuration file, the process-wide settings are
-None, and calls fail or run with defaults.
+Symptom: while another thread imports an agent's module or reads a configuration, calls fail or run with defaults.
 
-Repair: `FastAgent._load_config` runs `get_settings` on a copy of its module's globals.
+Repair: `FastAgent._load_config` reads settings apart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An agent that stops takes logging and context away from all others.
 
-Symptom: when one harness ends, by a reload or a failed start, fast-agent clears its process-wide context and logging
-while calls of other agents use them.
+Symptom: when one harness ends, by a reload or a failed start, fast-agent clears the context and logging that calls of
+other agents use.
 
 Repair: both are cleared once, when the gateway ends.
 """

@@ -1,9 +1,9 @@
 """A hosted agent uses the terminal and the options of the process.
 
-Symptom: chat, progress and warnings of all calls go to the gateway's terminal, and a module with `parse_cli_args=True`
-reads the gateway's options and ends the process at an unknown one.
+Symptom: Output of all calls goes to the gateway's terminal, and a module with `parse_cli_args=True` reads the
+gateway's options and ends the process at an unknown one.
 
-Repair: fast-agent's consoles are quiet, and `sys.argv` has no options once the gateway has read them.
+Repair: fast-agent's consoles are quiet, and `sys.argv` has no options.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Keys of logins are in logs.
 
-Symptom: a provider's key that comes from a login, a keyring, a caller or another library's file is logged, and in the
-reason of a failure, if the provider repeats it in an error.
+Symptom: a provider's key from a login, a keyring, a caller or another library's file is in logs and reasons, if the
+provider repeats it in an error.
 
-Repair: what fast-agent's methods return as the credentials of a turn is hidden during the call.
+Repair: the credentials of a turn are hidden during the call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Prompts and resources are listed with the tools.
 
-Symptom: a connection to a server lists its prompts and the resources of its tools' apps, which no model sees, in each
-call.
+Symptom: each call lists a server's prompts and the resources of its tools' apps, which no model sees.
 
 Repair: prompts are listed when an agent's code asks for them, resources if a tool refers to one (MCP Apps).
 """

@@ -3,7 +3,7 @@
 Symptom: a refused connection makes Google's library sleep for 1 to 10 s and try once more. Each client reads the trust
 store twice.
 
-Repair: the library gets an HTTP client like those of other providers, and one TLS context.
+Repair: the library gets an HTTP client like other providers'.
 """
 
 from __future__ import annotations

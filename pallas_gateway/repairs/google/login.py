@@ -1,9 +1,8 @@
 """Gemini on Vertex AI logs in for every turn.
 
-Symptom: each turn loads Google's credentials and fetches a token, although those of the turn before are valid.
+Symptom: each turn loads Google's credentials and fetches a token.
 
-Repair: the credentials of the process (`cloud_logins.py`) are used; their token is fetched in a thread, once for all
-turns that wait.
+Repair: the credentials of the process (`cloud_logins.py`) are used; a thread fetches their token, once for all turns.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Symptom: of `search("one")` and `echo("x")` in one answer, fast-agent runs `search("x")`, without an error.
 
-Repair: the open call is closed before the next one. The repair has to go when fast-agent asks for
-`streamFunctionCallArguments` (several parts for one call).
+Repair: the open call is closed before the next one.
 """
 
 from __future__ import annotations

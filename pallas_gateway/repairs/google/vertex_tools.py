@@ -1,9 +1,9 @@
 """Gemini on Vertex AI refuses every agent with tools.
 
-Symptom: each call of an agent with tools fails: "include_server_side_tool_invocations parameter is only supported in
-Gemini Developer API mode".
+Symptom: each call fails: "include_server_side_tool_invocations parameter is only supported in Gemini Developer API
+mode".
 
-Repair: the flag, which fast-agent always sets, is not sent to Vertex AI.
+Repair: the flag is not sent to Vertex AI.
 """
 
 from __future__ import annotations

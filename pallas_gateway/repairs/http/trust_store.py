@@ -1,7 +1,6 @@
 """Each HTTP client reads the trust store.
 
-Symptom: each new HTTP client reads the certificates of authorities for 20 to 40 ms on the event loop; fast-agent makes
-one for each connection.
+Symptom: each new client reads them for 20 to 40 ms on the event loop; fast-agent makes one for each connection.
 
 Repair: clients of the same settings share one context.
 """

@@ -1,7 +1,6 @@
 """A socket with unread data answers the next request.
 
-Symptom: the rest of a server's answer that is too long is read as the answer to the next request on that socket, which
-may be another caller's.
+Symptom: the rest of an answer that is too long is read as the next answer, which may be another caller's.
 
 Repair: a socket that has received more than the answer is closed.
 """

@@ -2,8 +2,7 @@
 
 Symptom: Azure with `use_default_azure_credential` logs in for each call, on the event loop.
 
-Repair: the credential of the process (`cloud_logins.py`) is used; a thread fetches its token, once for all turns that
-wait.
+Repair: the credential of the process (`cloud_logins.py`) is used; a thread fetches its token, once for all turns.
 """
 
 from __future__ import annotations

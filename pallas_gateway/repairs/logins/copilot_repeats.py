@@ -1,8 +1,8 @@
 """Copilot is asked only once.
 
-Symptom: its libraries do not repeat requests (`max_retries=0`): one answer 429 fails the call.
+Symptom: one answer 429 fails the call (`max_retries=0`).
 
-Repair: `max_retries` is set to the libraries' usual number.
+Repair: `max_retries` is the libraries' usual number.
 """
 
 from __future__ import annotations

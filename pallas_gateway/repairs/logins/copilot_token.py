@@ -1,7 +1,6 @@
 """Copilot looks for its token in the keyring.
 
-Symptom: without a token in its variable, agents of `copilot` open the system's keyring in each call; on desktops this
-prompts.
+Symptom: without a token in its variable, each call opens the system's keyring, which may prompt.
 
 Repair: `validate_provider_credentials` requires `COPILOT_GITHUB_TOKEN`, or the file that `FAST_AGENT_AUTH_FILE` names.
 """

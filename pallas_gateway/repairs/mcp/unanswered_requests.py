@@ -1,6 +1,6 @@
 """A request whose answer is to another one waits until its deadline.
 
-Symptom: a server answers a request by JSON with another id, or a notification, and the SDK's client goes on waiting.
+Symptom: after JSON with another id, or a notification, the SDK's client goes on waiting.
 
 Repair: the request fails at once.
 """

@@ -1,9 +1,9 @@
 """A result that the SDK cannot read is a failure of its tool.
 
-Symptom: if one part of a tool's result is not as the protocol has it (an unknown kind of content, a null text), the
-whole result is lost, and the model runs the tool again.
+Symptom: for one wrong part (an unknown kind of content, a null text) the whole result is lost, and the model runs the
+tool again.
 
-Repair: the parts that can be read are read, and a line names the others.
+Repair: the other parts are read, and a line names the wrong ones.
 """
 
 from __future__ import annotations

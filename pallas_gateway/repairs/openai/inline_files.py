@@ -1,8 +1,8 @@
 """Documents for the Responses API stay at the provider.
 
-Symptom: a PDF for a model of the Responses API is uploaded to the provider's Files API in each call and never deleted.
+Symptom: each call uploads its PDFs to the provider's Files API, and never deletes them.
 
-Repair: the request itself has the file, as `file_data`.
+Repair: the request has the file, as `file_data`.
 """
 
 from __future__ import annotations

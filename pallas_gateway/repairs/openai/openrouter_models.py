@@ -1,7 +1,6 @@
 """OpenRouter's model list blocks the event loop.
 
-Symptom: with an OpenRouter model that fast-agent does not know, each call reads the list of models on the event loop,
-for up to 10 s.
+Symptom: with a model that fast-agent does not know, each call reads the list for up to 10 s.
 
 Repair: the list is read in a task, once in 300 s for each address and key, never with a caller's own token. An agent's
 start waits for it.

@@ -2,8 +2,7 @@
 
 Symptom: fast-agent drops a text that begins with all text before it: of the tokens "1", "1", "2" it makes "12".
 
-Repair: a chunk whose text equals all text before it is a piece of the answer. A longer text is still taken for the
-whole.
+Repair: a chunk whose text equals all text before it is a piece of the answer.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Symptom: Gemini's address for OpenAI clients and other servers stream tool calls without an index or id, or with equal
 or changing ones. fast-agent then runs one of several calls, or none.
 
-Repair: the calls are numbered by their names and ids before fast-agent reads the chunks.
+Repair: the calls are numbered by their names and ids.
 """
 
 from __future__ import annotations

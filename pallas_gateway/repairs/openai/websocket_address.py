@@ -1,9 +1,8 @@
 """WebSockets of the Responses API go to another address.
 
-Symptom: with the variable `OPENAI_BASE_URL`, the WebSocket of a model goes to OpenAI, with the key for the other
-address.
+Symptom: with `OPENAI_BASE_URL`, the WebSocket goes to OpenAI, with the key for the other address.
 
-Repair: the WebSocket's address is that of the requests.
+Repair: the WebSocket has the address of the requests.
 """
 
 from __future__ import annotations

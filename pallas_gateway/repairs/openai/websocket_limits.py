@@ -1,7 +1,6 @@
 """A server can fill memory through a WebSocket.
 
-Symptom: the library of WebSockets sends the key along redirects to any host, and keeps unread answers to pings in
-memory.
+Symptom: the library sends the key along redirects to any host, and keeps unread answers to pings.
 
 Repair: a connection ends that brings more than an answer (128 MB) or 10,000 control frames, or whose server leaves 16
 MB unread. No redirect is followed.

@@ -1,7 +1,7 @@
 """The Responses API opens a WebSocket for each call.
 
-Symptom: models of `responses` (all GPT-5), `codexresponses` and `xai` open a WebSocket, with TLS, in each call, at
-about four times the CPU of a turn by server-sent events.
+Symptom: models of `responses` (all GPT-5), `codexresponses` and `xai` open a WebSocket in each call, at about four
+times the CPU of server-sent events.
 
 Repair: server-sent events are used unless `transport` in fastagent.config.yaml or `?transport=` of the model says
 otherwise.

@@ -33,10 +33,9 @@ FAULTS = (
     Fault(
         title="Libraries of providers are imported on the event loop",
         text="""\
-Symptom: the provider's library is imported on the event loop when its first agent starts (0.5 s), and makes its schemas
-at the first answer (0.3 s).
+Symptom: the import takes 0.5 s when the first agent of a provider starts, and the schemas 0.3 s at the first answer.
 
-Repair: a thread loads the libraries before the agent starts, and has them read one answer from memory.
+Repair: a thread does both before the agent starts.
 """,
         library="fast_agent",
         gone_when=(

@@ -47,10 +47,9 @@ FAULTS = (
     Fault(
         title="Warnings about settings are written in every call",
         text="""\
-Symptom: fast-agent's warnings about ignored settings (a task budget, sampling parameters) are in the log once for each
-call.
+Symptom: warnings about ignored settings (a task budget, sampling parameters) are in the log of each call.
 
-Repair: a warning that begins like one of `_ABOUT_SETTINGS` is written once for each start of an agent.
+Repair: such a warning is written once for each start of an agent.
 """,
         library="fast_agent",
         gone_when="fast-agent warns where settings are read, not where an LLM object is made",

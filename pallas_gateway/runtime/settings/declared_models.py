@@ -33,8 +33,7 @@ FAULTS = (
     Fault(
         title="Bedrock is sent no images and no documents",
         text="""\
-Symptom: an image or a PDF for a model of Bedrock is left out without an error, also where `model_capabilities` says
-`vision: true`.
+Symptom: images and PDFs are left out without an error, also with `vision: true`.
 
 Repair: such a call is refused with `images_unsupported`.
 """,

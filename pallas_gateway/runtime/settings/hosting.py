@@ -50,7 +50,7 @@ FAULTS = (
         title="Images for xAI get a public address",
         text="""\
 Symptom: with a section `xai` in fastagent.config.yaml, each call uploads its images to xAI, which serves them to
-everyone who has the URL for 24 h.
+all who have the URL for 24 h.
 
 Repair: `xai.image_upload_mode` is `inline` unless the project sets it.
 """,

@@ -41,13 +41,13 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from the files that mend them; to change a section, change the file that it names. -->
 
-For operators who look for the cause of a fault, and for those who upgrade a library: faults of libraries that would
-make an answer wrong or harm another call, and what the gateway does about each.
+For operators who look for the cause of a fault, and for those who upgrade a library: what would make an answer wrong or
+harm another call, and what the gateway does about it.
 
-A section ends with the file that mends the fault, and the setting that switches the repair off. The file says when the
-fault was seen last (`seen_in`), and when the repair can go (`gone_when`). Sections without a setting are mended by the
-gateway's own code. `tests/repairs/http/test_unread_data.py` reproduces the fault that `repairs/http/unread_data.py`
-mends, `tests/upstream/NAME.py` without the gateway. `make drift` runs all with the newest versions.
+A section ends with the file that mends the fault, and the setting that switches the repair off, if there is one. The
+file says when the fault was seen last (`seen_in`), and when the repair can go (`gone_when`).
+`tests/repairs/http/test_unread_data.py` reproduces the fault that `repairs/http/unread_data.py` mends,
+`tests/upstream/NAME.py` without the gateway. `make drift` runs all with the newest versions.
 """
 
 SLOW_PARTS = """\

@@ -49,11 +49,9 @@ FAULTS = (
     Fault(
         title="Refusals of HTTP servers have no status, and answers no limit",
         text="""\
-Symptom: for each refusal the SDK's client reports "Server returned an error response", without status and reason. It
-reads JSON answers of any length into memory.
+Symptom: each refusal is "Server returned an error response". JSON answers of any length are read into memory.
 
-Repair: response hooks limit the answers, and replace a refusal by a JSON-RPC error with its status and reason; a 404
-stays, an unknown method or the end of a session for the SDK.
+Repair: answers have a limit, and a refusal becomes a JSON-RPC error with its status and reason, except for a 404.
 """,
         library="mcp",
         gone_when="the SDK's error has the status and the reason of a refusal, and its client a limit for answers",

@@ -41,11 +41,10 @@ FAULTS = (
     Fault(
         title="A connection of 2026-07-28 exists between its requests",
         text="""\
-Symptom: the SDK's client and fast-agent keep four tasks of a connection, 70 KB of a call that waits for its model, and
-close the socket after an answer by a stream.
+Symptom: four tasks of a connection take 70 KB of a call that waits for its model, and the socket is
+closed after an answer by a stream.
 
-Repair: `PostDispatcher`: the task that needs an answer sends the request and reads the stream to its end, for at most
-0.1 s after the answer.
+Repair: the task that needs an answer sends the request and reads the stream (`PostDispatcher`).
 """,
         library="mcp",
         gone_when="the SDK's client sends requests of 2026-07-28 without tasks, and reads streams to their end",

@@ -39,10 +39,9 @@ FAULTS = (
     Fault(
         title="fast-agent connects each session to every server",
         text="""\
-Symptom: each new session (here: each call) connects to every MCP server of its agent and lists its tools, one server
-after the other.
+Symptom: each call connects to every MCP server of its agent and lists its tools, one after the other.
 
-Repair: the tools of each server are listed ahead of the calls. A call connects when it uses a tool for the first time.
+Repair: tools are listed ahead of the calls. A call connects when it first uses one.
 """,
         library="fast_agent",
         gone_when="`MCPAggregator` takes a listing that is known and connects on the first use",

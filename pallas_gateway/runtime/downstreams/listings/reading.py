@@ -49,7 +49,7 @@ Repair: `ClientSession.list_tools` returns all pages as one, and leaves out sing
         title="fast-agent's names of tools are cut, not unique, and have any characters",
         text="""\
 Symptom: of two tools with a long name, a call of the first runs the second; a provider refuses every turn of an agent
-that has a tool with a letter such as `ß` in its name.
+with a tool such as `straße`.
 
 Repair: the model has names made by `calls/tool_names.py: name_at_model`. Filters use the real name.
 """,
