@@ -110,9 +110,8 @@ def _opening(results: Results) -> str:
     warning = f"\n\nFrom a **short run** ({', '.join(rough)}): the figures are rough." if rough else ""
     return f"""# Performance
 
-The cost of a call in the gateway, beside other servers of agents on one machine, without the model's time. For
-operators: replicas and memory are in [Sizing](#sizing). For developers: `python -m benchmarks.report` writes this page;
-[benchmarks/decisions.md](../benchmarks/decisions.md) has measurements behind single decisions.{warning}
+The cost of a call in the gateway and in other servers of agents, without the model's time. For operators:
+[Sizing](#sizing). For developers: [benchmarks/decisions.md](../benchmarks/decisions.md) has single decisions.{warning}
 
 Targets that were missed: {f"{missed}, in bold." if missed else "none."}"""
 
@@ -297,14 +296,13 @@ _REPEAT = """## How to repeat
 ```
 make bench                  # everything but the soak and the profiles
 make bench FLAGS=--short    # minutes, rough, into benchmarks/results/short/
-make bench FLAGS='--only workers'   # one scenario again, the others' results stay; --help names them
+make bench FLAGS='--only workers'   # one scenario again; --help names them
 make bench-soak             # 20,000 calls, 30 % of whose clients hang up
 make bench-profile          # flame graphs; py-spy must be allowed to look at processes
 ```
 
-Linux only. Each command sets up what it needs, and writes plots and flame graphs to `benchmarks/results/`. Close other
-programs: all parts share the machine, so ratios mean more than figures. fast-agent's server runs with
-its displays and session files off."""
+Linux only. `benchmarks/results/` gets plots and flame graphs. Close other programs: all parts share the machine, so
+ratios mean more than figures. fast-agent's server runs with its displays and session files off."""
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def _warn(configuration: Configuration) -> None:
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("downstream header variable not set", extra=extra)
     for one in unknown_names(configuration):
-        # A key, an agent, a folder, or the model of a price, with the nearest name.
+        # With the nearest name.
         _log.warning(
             "name in the configuration is not known",
             extra={"setting": one.path, "line": one.line, "problem": one.message},

@@ -73,7 +73,7 @@ class CallRequest:
         except GatewayError as error:
             self._outcome = error.with_traceback(None)  # its traceback has this frame: a reference cycle of the call
         except Exception:  # noqa: BLE001  the log gets the traceback, the client a sentence
-            # A mistake of the gateway's own, over any API.
+            # A fault of the gateway.
             _log.exception("call failed")
             sentence = f"The gateway failed to answer; its log has the reason under {self.call.call_id}."
             self._outcome = CallFailedError(sentence, reason="internal_error")

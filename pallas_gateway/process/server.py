@@ -162,7 +162,7 @@ async def _warn_of_prices(gateway: Gateway) -> None:
     models = [runtime.model_names for runtime in runtimes if runtime is not None]
     if len(models) == len(runtimes):
         for one in unknown_models(gateway.configuration, frozenset[str]().union(*models)):
-            # A key, an agent, a folder, or the model of a price, with the nearest name.
+            # With the nearest name.
             _log.warning(
                 "name in the configuration is not known",
                 extra={"setting": one.path, "line": one.line, "problem": one.message},

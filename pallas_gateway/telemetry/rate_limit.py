@@ -80,5 +80,5 @@ class RefusalLog:
             return
         more = {"more_since_last": left_out} if left_out else {}
         named = {"caller": caller} if caller else {}
-        # Each reason once a minute; `client` is its address, as [trusted proxies](security.md#proxies) name it.
+        # Each reason once a minute; `client` is its [address](security.md#proxies).
         _log.info("caller refused", extra={"reason": reason, "why": why, "client": client, **named, **more})

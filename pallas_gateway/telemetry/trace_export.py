@@ -119,7 +119,7 @@ class _SdkLog(logging.Filter):
             self._first = self._first or _reason(record)
         elif record.name not in self._logged:
             self._logged.add(record.name)
-            # Logged once; spans are lost (queue full), or wrong headers left out.
+            # Logged once.
             _log.warning(_LOGGED_ONCE[record.name])
         return False
 

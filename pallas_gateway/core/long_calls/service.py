@@ -263,5 +263,5 @@ class LongCalls:
         except DatabaseUnavailableError:
             pass  # the database has logged it
         except Exception:  # noqa: BLE001  one that fails must not end the look for others
-            # A mistake of the gateway's own; it looks again.
+            # A fault of the gateway.
             _log.exception("look for tasks failed")

@@ -168,7 +168,7 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
 def _error(failure: Exception) -> ErrorData:
     if (error := handler_exception_to_error_data(failure)) is not None:
         return error
-    # A mistake of the gateway's own, outside of a call.
+    # A fault of the gateway.
     _log.error("a request failed", exc_info=failure)
     return ErrorData(code=0, message=str(failure))
 

@@ -369,5 +369,5 @@ class Faults:
         """Log an error that ended a connection or a request's app."""
         left_out = self._limit.passes((failed, type(error)))
         if left_out is not None:
-            # A mistake of the gateway's own; each kind once a minute.
+            # A fault of the gateway; each kind once a minute.
             _log.error(_EVENTS[failed], extra={"more_since_last": left_out} if left_out else {}, exc_info=error)

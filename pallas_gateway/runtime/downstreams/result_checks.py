@@ -64,7 +64,7 @@ def read_misfits(session: ClientSession, on_outdated: Callable[[], object] | Non
                 return
         if _is_due((server, name), WARN_SECONDS):
             extra = {"server": server, "tool": name, "error": why}
-            # The place and the rule of its `outputSchema`; at most once an hour for each tool. The model is told.
+            # At most once an hour for each tool.
             _log.warning("tool result does not fit its schema", extra=extra)
         has_line = any(getattr(block, "text", "").startswith(RAN) for block in result.content[-1:])
         if not has_line and not why.startswith(_BROKEN):

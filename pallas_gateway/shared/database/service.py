@@ -128,7 +128,7 @@ class GatewayDatabase:
                 _log.error("threads unavailable", extra={"why": str(error)})
                 return
             except Exception:  # noqa: BLE001  one that fails must not end the upkeep of the others
-                # A fault of the gateway; the upkeep is tried again.
+                # A fault of the gateway.
                 _log.exception("upkeep of the database failed")
 
     async def _look_after_parts(self) -> None:
