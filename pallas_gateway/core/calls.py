@@ -103,7 +103,7 @@ class Calls:
             try:
                 tell(call, end)
             except Exception:  # noqa: BLE001  an error in a listener must not lose the answer
-                # A fault of the gateway.
+                # A fault of the gateway; the caller gets its answer.
                 _log.exception("end of a call not noted")
         if call.outcome is not None:
             self._ended.append(call.listed())
