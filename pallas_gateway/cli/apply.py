@@ -47,7 +47,7 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show and check the changes, write nothing.")] = False,
 ) -> None:
     """Add and change agents of agents.yaml, or of a gateway's database, as in FILE, after showing a diff."""
-    from pallas_gateway.client.agents.definitions import STDIN, definitions_of, is_wanted, show_difference, text_of  # noqa: PLC0415  as the next line  # noqa: PLC0415  other commands need neither
+    from pallas_gateway.client.agents.definitions import STDIN, definitions_of, is_wanted, show_difference, text_of  # noqa: PLC0415  other commands do not need it
 
     load_dotenv_file(Path.cwd(), os.environ)
     wanted = definitions_of(file)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pallas_gateway.core.calls import Calls
     from pallas_gateway.core.health.preflight import Preflight
     from pallas_gateway.core.health.verdict import Verdict
-    from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.supervisor import StandbyRuntime
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime

@@ -242,7 +242,7 @@ async def test_an_unknown_or_repeated_parameter_is_refused(tmp_path: Path) -> No
 
 async def test_another_method_is_answered_with_those_that_are_allowed(tmp_path: Path) -> None:
     async with agents_api(tmp_path) as api:
-        paths = ("", "/poet", "/poet/versions", "/poet/versions/1", "/poet/versions/1/restore", "/try")
+        paths = ("", "/poet", "/poet/versions", "/poet/versions/1", "/poet/versions/1/restore")
         answers = {path: await api.ask("TRACE", path) for path in paths}
         allowed = {path: (answer.status_code, answer.headers["allow"]) for path, answer in answers.items()}
         nothing = [error_of(await api.get(path)) for path in ("/poet/version", "/poet/versions/1/restored", "/")]
@@ -252,7 +252,6 @@ async def test_another_method_is_answered_with_those_that_are_allowed(tmp_path: 
         "/poet/versions": (405, "GET, HEAD"),
         "/poet/versions/1": (405, "GET, HEAD"),
         "/poet/versions/1/restore": (405, "POST"),
-        "/try": (405, "POST, GET, HEAD, PUT, PATCH, DELETE"),
     }
     assert nothing == [(404, "not_found")] * 3
 

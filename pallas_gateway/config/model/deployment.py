@@ -109,7 +109,7 @@ class GatewaySettings(Section):
     """Largest request body."""
 
     max_message_bytes: Count = 1048576
-    """Largest text of one message to a thread (else 413)."""
+    """Largest text of one message to a thread (else 413). Other requests are limited by `max_body_bytes` alone."""
 
     max_history_entries: HistoryEntries = 10000
     """Largest number of entries of `history` (at `/v1` of `messages` or `input` and their parts) in one call, and of \
@@ -122,7 +122,7 @@ images."""
     """How long a call may wait for a free slot, or for an agent's first start, before it is refused."""
 
     heartbeat_seconds: Seconds = 15.0
-    """Interval of heartbeats in a call without other progress."""
+    """Interval of heartbeats in a call without other progress, if the client requests progress."""
 
     ask_seconds: Seconds = 300.0
     """How long a [question](../use/asking.md) to a caller stays open; then it counts as cancelled."""

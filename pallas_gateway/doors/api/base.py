@@ -168,15 +168,14 @@ class _Endpoints:
 
     def __init__(self, api: Api, methods: Mapping[str, Operation]) -> None:
         self._api = api
-        self.methods = methods
+        self._methods = methods
 
     def find(self, method: str) -> Operation | None:
-        return self.methods.get("GET" if method == "HEAD" else method)
+        return self._methods.get("GET" if method == "HEAD" else method)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self.find(scope["method"])
         if operation is None:
-            routes = [one for one in scope["router"].routes if one.matches(scope)[0] is not Match.NONE]
-            await not_allowed({name: None for one in routes for name in one.endpoint.methods})(scope, receive, send)
+            await not_allowed(self._methods)(scope, receive, send)
         else:
             await self._api.respond(partial(self._api.called, operation), scope, receive, send)

@@ -1,1 +1,1 @@
-"""Where the product enters fast-agent: one wrapper for each name, listed in `installation.py`."""
+"""Where the product enters fast-agent: one wrapper for each name, listed in `runtime/preparation.py`."""

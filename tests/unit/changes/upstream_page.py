@@ -47,7 +47,7 @@ harm another call, and what the gateway does about it.
 A section ends with the file that mends the fault, and the setting that switches the repair off, if there is one. The
 file says when the fault was seen last (`seen_in`), and when the repair can go (`gone_when`).
 `tests/repairs/http/test_unread_data.py` reproduces the fault that `repairs/http/unread_data.py` mends,
-`tests/upstream/NAME.py` without the gateway. `make drift` runs all with the newest versions.
+a script of `tests/upstream/` without the gateway. `make drift` runs all with the newest versions.
 """
 
 SLOW_PARTS = """\
