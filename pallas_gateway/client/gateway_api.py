@@ -170,6 +170,8 @@ async def _refusal(base_url: str, path: str, response: httpx.Response, bearer: s
         return UnavailableError(f"{base_url} refused: {sentence or await why_refused(base_url, response, bearer)}")
     if response.status_code == HTTPStatus.UNAUTHORIZED:
         return GatewayRefusedError(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
+    if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
+        return UnreachableError(f"{base_url} failed (HTTP 500): its log has the error.")
     if sentence is None:
         # The gateway's own reason for a path that it does not serve is such as a setting.
         why = error if "path" in document and isinstance(error, str) else "it may be an older gateway"

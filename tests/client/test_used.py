@@ -186,6 +186,13 @@ def test_usage_of_a_real_gateway_is_printed_also_as_json(asking: Command) -> Non
     assert "echo" in printed.out
 
 
+def test_a_gateway_that_fails_is_not_called_an_older_one(run: Command) -> None:
+    with odd_server({"GET": (500, {})}) as server:
+        ran = run("usage", "--url", server.url)
+    assert (ran.code, ran.out) == (1, "")
+    assert "failed (HTTP 500): its log has the error" in ran.err
+
+
 def test_an_older_gateway_and_an_address_that_is_none_are_named(run: Command) -> None:
     with odd_server({}) as server:
         ran = run("usage", "--url", server.url)
