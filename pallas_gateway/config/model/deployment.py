@@ -100,7 +100,7 @@ class GatewaySettings(Section):
 (in quotes) `"::1"`."""
 
     allowed_hosts: tuple[Text, ...] = ()
-    """More names for the Host check, beside `host`, that of `public_url` and loopback."""
+    """More names for the Host check. `host`, the host of `public_url` and loopback always pass."""
 
     allowed_origins: tuple[Text, ...] = ()
     """Origins of web pages that may call the gateway (CORS)."""

@@ -37,6 +37,7 @@ export function sessionOf(agent) {
   if (!session) {
     const made = (session = new Session(agent));
     sessions.set(key, made);
+    made.keepOnLeaving();
     made.load(true);
     window.addEventListener('focus', () => made.load());
   }
@@ -109,6 +110,10 @@ export class Session {
     this._running = new Map();
     /** @type {WeakMap<object, ShownCall>} */
     this._calls = new WeakMap();
+  }
+
+  /** Keep what runs when the page is left. The page then holds this session until it ends. */
+  keepOnLeaving() {
     window.addEventListener('pagehide', () => {
       for (const call of this._running.values()) call.leave();
       if (this.isRunning && !this.open.value.isOnGateway) this._browser.save(this.open.value);

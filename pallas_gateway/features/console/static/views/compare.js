@@ -44,6 +44,7 @@ function begin(chosen) {
   const before = sides.value ?? [];
   sides.value = chosen.map((agent, index) => {
     const side = new Side(agent);
+    side.keepOnLeaving();
     if (before[index]?.agent.id === agent.id) side.parameters = before[index].parameters;
     return side;
   });
