@@ -31,6 +31,7 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         began = self.loop.end_turn()
         ready = super().select(timeout)
+        self.loop.idle_waits += not ready and timeout != 0
         self.loop.begin_turn(began, timeout)
         return ready
 
@@ -41,6 +42,7 @@ class FairLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._at_begin = self._wall = monotonic()
         self._used, self._owner = thread_time(), get_ident()
+        self.idle_waits = 0
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
@@ -70,7 +72,7 @@ class FairLoop(asyncio.SelectorEventLoop):
 
 
 async def hastened[T](work: Awaitable[T], step_seconds: float = 0.5, most_seconds: float = 600.0) -> T:
-    """Return the result of `work`; until then `step_seconds` pass in every few turns of the running loop.
+    """Return the result of `work`; until then `step_seconds` pass whenever the running loop has nothing to do.
 
     What each step has set off is done before the next one, but for work of threads and of other processes. Only the
     clock of the loop is hastened.
@@ -80,9 +82,12 @@ async def hastened[T](work: Awaitable[T], step_seconds: float = 0.5, most_second
     task = asyncio.ensure_future(work)
     end = loop.time() + most_seconds
     try:
+        idle_waits = loop.idle_waits
         while not (await asyncio.wait({task}, timeout=SLACK_SECONDS))[0]:
             assert loop.time() < end, f"not done after {most_seconds:g} s"
-            loop.skip(step_seconds)
+            if loop.idle_waits > idle_waits:
+                loop.skip(step_seconds)
+            idle_waits = loop.idle_waits
     finally:
         task.cancel()
     return task.result()

@@ -109,6 +109,23 @@ async def test_hastened_work_waits_for_no_time_limit() -> None:
     assert await hastened(limited(), 50) == ["over", "over"]
 
 
+async def test_a_step_waits_for_what_the_last_one_has_set_off() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, FairLoop)
+
+    async def limited() -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(200):
+                await asyncio.Event().wait()
+        over = loop.time()
+        for _ in range(20):  # turns that count as long as those of a busy machine
+            loop.skip(SLACK_SECONDS)
+            await asyncio.sleep(0)
+        return loop.time() - over
+
+    assert await hastened(limited(), 50) < 50
+
+
 async def test_hastened_work_that_waits_for_more_than_time_fails() -> None:
     waiting = asyncio.create_task(asyncio.Event().wait())
     with pytest.raises(AssertionError, match="not done after 600 s"):
