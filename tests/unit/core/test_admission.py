@@ -1,7 +1,6 @@
 """How many calls run at once: the agent's own limit, then the gateway's. Waiting ends, and callers take turns."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -78,20 +77,6 @@ async def test_a_full_agent_is_waited_for_no_longer_than_the_queue_time() -> Non
     assert 0.04 <= loop.time() - began < 2
 
 
-async def test_a_freed_slot_goes_to_the_one_who_waited_longest() -> None:
-    one, gate = admission(own=1, queue_seconds=LONG), Gate()
-    first_slot = one.slot("anna", nested=False)
-    await first_slot.__aenter__()
-    async with waiting(one, gate, "first") as first, waiting(one, gate, "second") as second:
-        assert gate.entered == []
-        await first_slot.__aexit__(None, None, None)
-        await gate.wait_for_entered(1)
-        assert gate.entered == ["first"]
-        gate.open()
-        await asyncio.gather(first, second)
-    assert gate.entered == ["first", "second"]
-
-
 async def test_a_slot_is_free_again_after_a_failure() -> None:
     one = admission(own=1, gateway=1)
     with pytest.raises(ValueError, match="broken"):
@@ -147,19 +132,6 @@ async def test_a_nested_call_keeps_to_its_agents_own_limit() -> None:
     one = admission(own=1)
     async with one.slot("anna", nested=False):
         assert await is_refused(one, nested=True)
-
-
-async def test_a_slot_that_goes_to_a_waiter_as_it_goes_away_goes_to_the_next() -> None:
-    one, gate = admission(own=1, queue_seconds=LONG), Gate()
-    async with (
-        one.slot("anna", nested=False) as slots,
-        waiting(one, gate, "first") as first,
-        waiting(one, gate, "second"),
-    ):
-        slots.pause()
-        first.cancel()
-        await gate.wait_for_entered(1)
-        assert gate.entered == ["second"]
 
 
 async def test_an_answered_call_takes_its_slot_back_at_once_and_new_calls_wait_until_the_limit_is_kept() -> None:
@@ -220,22 +192,6 @@ async def begin_of_turns() -> None:
     """Let each task run to its next wait, without time for anything else."""
     for _ in range(3):
         await asyncio.sleep(0)
-
-
-async def test_the_first_call_of_a_caller_begins_at_the_next_end_of_a_call_while_another_has_200_waiting() -> None:
-    eight, gate = admission(gateway=8, queue_seconds=LONG), Gate()
-    async with AsyncExitStack() as stack:
-        for number in range(208):
-            await stack.enter_async_context(waiting(eight, gate, f"greedy {number}", account="greedy"))
-        await stack.enter_async_context(waiting(eight, gate, "anna"))
-        await gate.wait_for_entered(8)
-        assert "anna" not in gate.entered
-        gate.let_through(1)
-        await gate.wait_for_entered(9)
-        assert gate.entered[8] == "anna"
-        gate.let_through(8)
-        await gate.wait_for_entered(17)
-        assert gate.entered[9:] == [f"greedy {number}" for number in range(8, 16)]
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -368,33 +324,3 @@ async def test_slots_are_passed_on_as_by_a_plain_model(at_once: int, operations:
     for task in course.tasks.values():
         task.cancel()
     await asyncio.gather(*course.tasks.values(), return_exceptions=True)
-
-
-@given(
-    waiting_calls=st.lists(st.sampled_from(["anna", "ben", "cleo"]), min_size=1, max_size=40),
-    at_once=st.integers(1, 3),
-)
-async def test_while_a_caller_waits_each_other_gets_at_most_one_slot(waiting_calls: list[str], at_once: int) -> None:
-    limit = Limit(at_once)
-    served: list[str] = []
-    for _ in range(at_once):
-        await limit.acquire("first")
-
-    async def take(account: str) -> None:
-        await limit.acquire(account)
-        served.append(account)
-
-    tasks = [asyncio.create_task(take(account)) for account in waiting_calls]
-    await begin_of_turns()
-    left, since = Counter(waiting_calls), {account: Counter[str]() for account in waiting_calls}
-    for _ in waiting_calls:
-        limit.release()
-        await begin_of_turns()
-        left[served[-1]] -= 1
-        since[served[-1]] = Counter()
-        for account, others in since.items():
-            if left[account] and account != served[-1]:
-                others[served[-1]] += 1
-                assert others[served[-1]] == 1
-    assert sorted(served) == sorted(waiting_calls)
-    await asyncio.gather(*tasks)

@@ -17,6 +17,7 @@ AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 CONFIG = Path("fastagent.config.yaml")
 SECRETS = Path("fastagent.secrets.yaml")
 CHAT = "azure, generic, groq, hf, moonshot, openai, openrouter, tensorzero, zai"
+SERVER = "mcp:\n  servers:\n    argos: "
 LIVE_ONLY = f"must be true or false, and may be true for {CHAT}"
 
 
@@ -30,9 +31,9 @@ def load(agents: str = AGENTS, environ: Mapping[str, str] | None = None) -> Fast
     return load_deployment(Path("agents.yaml"), environ=environ or {}).fastagent
 
 
-def problems() -> list[str]:
+def problems(environ: Mapping[str, str] | None = None) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
-        load()
+        load(environ=environ)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -159,95 +160,56 @@ def test_a_token_exchange_is_read_with_its_secret_from_the_other_file() -> None:
     assert "0123" not in str(file.servers["notes"].token_exchange)
 
 
+MARKED = "url: http://a/mcp, forward_inbound_auth: true"
+ABSOLUTE = ".token_endpoint: must be an absolute http:// or https:// URL"
+EMPTY_SECRET = ".client_secret: must not be empty; leave the key out for a public client"
+EXCHANGES = {
+    "{}": ".token_endpoint: is required",
+    "": ".token_endpoint: is required",
+    "false": ": must be a mapping (indented 'key: value' lines)",
+    f"{{{ENDPOINT}, audiance: notes}}": ".audiance: unknown key (did you mean 'audience'?)",
+    "{token_endpoint: login.example/token}": ABSOLUTE,
+    "{token_endpoint: 'ftp://login.example/token'}": ABSOLUTE,
+    "{token_endpoint: 'http://login.example/token'}": (
+        ".token_endpoint: must begin with https://; http:// is only for this machine (localhost, 127.0.0.1 or [::1])"
+    ),
+    "{token_endpoint: 'https://me:s3cret@login.example/token'}": (
+        ".token_endpoint: must not hold a user or password; it is shown to clients and in logs"
+    ),
+    f"{{{ENDPOINT}, url: 'http://a/mcp'}}": ".url: unknown key; it belongs under mcp.servers.notes",
+    f"{{{ENDPOINT}, client_id: a, client_secret: '${{NOTES_SECRET}}'}}": (
+        ".client_secret: environment variable NOTES_SECRET is not set; set it, or write ${NOTES_SECRET:-default}"
+    ),
+    f"{{{ENDPOINT}, client_id: a, client_secret: '${{EMPTY}}'}}": EMPTY_SECRET,
+    f"{{{ENDPOINT}, client_id: a, client_secret: }}": EMPTY_SECRET,
+    f"{{{ENDPOINT}, client_secret: a}}": ": client_secret requires a client_id",
+    f"{{{ENDPOINT}, client_auth: jwt}}": ".client_auth: must be 'basic' or 'post'",
+    f"{{{ENDPOINT}, resource: notes}}": (
+        ".resource: must be an absolute URI without a fragment, such as https://notes.example/mcp"
+    ),
+}
+EXCHANGING_SERVERS = {
+    "url: http://a/mcp": "requires forward_inbound_auth: true",
+    f"{MARKED}, access_token: x": (
+        "is never used, because the server has an Authorization header of its own; remove one of them"
+    ),
+    f"{MARKED}, auth: {{forward: huggingface}}": (
+        "cannot be used with auth.forward, which sends the caller's own token; write forward_inbound_auth: true"
+    ),
+    "command: uvx, forward_inbound_auth: true": "is only for servers with a url; a child process gets no token",
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "path", "message"),
+    ("text", "message"),
     [
-        (exchanging("{}"), ".token_endpoint", "is required"),
-        (exchanging(""), ".token_endpoint", "is required"),
-        (exchanging("false"), "", "must be a mapping (indented 'key: value' lines)"),
-        (
-            exchanging(f"{{{ENDPOINT}, audiance: notes}}"),
-            ".audiance",
-            "unknown key (did you mean 'audience'?)",
-        ),
-        (
-            exchanging("{token_endpoint: login.example/token}"),
-            ".token_endpoint",
-            "must be an absolute http:// or https:// URL",
-        ),
-        (
-            exchanging("{token_endpoint: 'ftp://login.example/token'}"),
-            ".token_endpoint",
-            "must be an absolute http:// or https:// URL",
-        ),
-        (
-            exchanging("{token_endpoint: 'http://login.example/token'}"),
-            ".token_endpoint",
-            "must begin with https://; http:// is only for this machine (localhost, 127.0.0.1 or [::1])",
-        ),
-        (
-            exchanging("{token_endpoint: 'https://me:s3cret@login.example/token'}"),
-            ".token_endpoint",
-            "must not hold a user or password; it is shown to clients and in logs",
-        ),
-        (
-            exchanging(f"{{{ENDPOINT}, url: 'http://a/mcp'}}"),
-            ".url",
-            "unknown key; it belongs under mcp.servers.notes",
-        ),
-        (
-            exchanging(f"{{{ENDPOINT}, client_id: a, client_secret: '${{NOTES_SECRET}}'}}"),
-            ".client_secret",
-            "environment variable NOTES_SECRET is not set; set it, or write ${NOTES_SECRET:-default}",
-        ),
-        (
-            exchanging(f"{{{ENDPOINT}, client_id: a, client_secret: '${{EMPTY}}'}}"),
-            ".client_secret",
-            "must not be empty; leave the key out for a public client",
-        ),
-        (
-            exchanging(f"{{{ENDPOINT}, client_id: a, client_secret: }}"),
-            ".client_secret",
-            "must not be empty; leave the key out for a public client",
-        ),
-        (exchanging(f"{{{ENDPOINT}, client_secret: a}}"), "", "client_secret requires a client_id"),
-        (exchanging(f"{{{ENDPOINT}, client_auth: jwt}}"), ".client_auth", "must be 'basic' or 'post'"),
-        (
-            exchanging(f"{{{ENDPOINT}, resource: notes}}"),
-            ".resource",
-            "must be an absolute URI without a fragment, such as https://notes.example/mcp",
-        ),
-        (
-            exchanging(f"{{{ENDPOINT}}}", "url: http://a/mcp"),
-            "",
-            "requires forward_inbound_auth: true",
-        ),
-        (
-            exchanging(f"{{{ENDPOINT}}}", "url: http://a/mcp, forward_inbound_auth: true, access_token: x"),
-            "",
-            "is never used, because the server has an Authorization header of its own; remove one of them",
-        ),
-        (
-            exchanging(
-                f"{{{ENDPOINT}}}", "url: http://a/mcp, forward_inbound_auth: true, auth: {forward: huggingface}"
-            ),
-            "",
-            "cannot be used with auth.forward, which sends the caller's own token; write forward_inbound_auth: true",
-        ),
-        (
-            exchanging(f"{{{ENDPOINT}}}", "command: uvx, forward_inbound_auth: true"),
-            "",
-            "is only for servers with a url; a child process gets no token",
-        ),
+        *((exchanging(one), message) for one, message in EXCHANGES.items()),
+        *((exchanging(f"{{{ENDPOINT}}}", one), f": {message}") for one, message in EXCHANGING_SERVERS.items()),
     ],
 )
-def test_a_token_exchange_that_cannot_work_is_refused(text: str, path: str, message: str) -> None:
+def test_a_token_exchange_that_cannot_work_is_refused(text: str, message: str) -> None:
     CONFIG.write_text(text)
-    Path("agents.yaml").write_text(AGENTS)
-    with pytest.raises(ConfigurationError) as caught:
-        load_deployment(Path("agents.yaml"), environ={"EMPTY": ""})
-    found = [str(problem) for problem in caught.value.problems]
-    assert found == [f"fastagent.config.yaml:4: mcp.servers.notes.token_exchange{path}: {message}"]
+    assert problems({"EMPTY": ""}) == [f"fastagent.config.yaml:4: mcp.servers.notes.token_exchange{message}"]
 
 
 def test_the_reference_names_every_key_of_a_token_exchange() -> None:
@@ -323,35 +285,32 @@ def test_two_files_of_one_kind_are_refused_as_fast_agent_does() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("mcp: {servers\n", "fastagent.config.yaml:2: not valid YAML: a bracket or brace is not closed"),
-        ("- a\n", "fastagent.config.yaml:1: must be a mapping of keys, such as 'default_model: …'"),
+        ("mcp: {servers\n", "2: not valid YAML: a bracket or brace is not closed"),
+        ("- a\n", "1: must be a mapping of keys, such as 'default_model: …'"),
         (
             "model_capabilities:\n  contxt_window: 1\n",
-            "fastagent.config.yaml:2: model_capabilities.contxt_window: unknown key (did you mean 'context_window'?)",
+            "2: model_capabilities.contxt_window: unknown key (did you mean 'context_window'?)",
         ),
         (
             "model_capabilities:\n  max_output_tokens: 0\n",
-            "fastagent.config.yaml:2: model_capabilities.max_output_tokens: must be at least 1",
+            "2: model_capabilities.max_output_tokens: must be at least 1",
+        ),
+        ("mcp:\n  servers:\n    argos:\n", "3: mcp.servers.argos: must be a mapping (indented 'key: value' lines)"),
+        (
+            SERVER + "{forward_inbound_auth: perhaps}\n",
+            "3: mcp.servers.argos.forward_inbound_auth: must be true or false",
         ),
         (
-            "mcp:\n  servers:\n    argos:\n",
-            "fastagent.config.yaml:3: mcp.servers.argos: must be a mapping (indented 'key: value' lines)",
+            SERVER + "{url: http://a/mcp, listing_seconds: -1}\n",
+            "3: mcp.servers.argos.listing_seconds: must be at least 0",
         ),
-        (
-            "mcp:\n  servers:\n    argos:\n      forward_inbound_auth: perhaps\n",
-            "fastagent.config.yaml:4: mcp.servers.argos.forward_inbound_auth: must be true or false",
-        ),
-        (
-            "mcp:\n  servers:\n    argos: {url: http://a/mcp, listing_seconds: -1}\n",
-            "fastagent.config.yaml:3: mcp.servers.argos.listing_seconds: must be at least 0",
-        ),
-        ("generic: {stream_live_only: 1}\n", f"fastagent.config.yaml:1: generic.stream_live_only: {LIVE_ONLY}"),
-        ("google: {stream_live_only: true}\n", f"fastagent.config.yaml:1: google.stream_live_only: {LIVE_ONLY}"),
+        ("generic: {stream_live_only: 1}\n", f"1: generic.stream_live_only: {LIVE_ONLY}"),
+        ("google: {stream_live_only: true}\n", f"1: google.stream_live_only: {LIVE_ONLY}"),
     ],
 )
 def test_what_the_gateway_reads_is_checked(text: str, problem: str) -> None:
     CONFIG.write_text(text)
-    assert problems() == [problem]
+    assert problems() == [f"fastagent.config.yaml:{problem}"]
 
 
 def test_a_mistake_in_the_secrets_names_that_file_and_no_secret() -> None:
@@ -368,28 +327,24 @@ def test_a_key_that_stands_twice_there_is_fast_agents_business() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "path", "message"),
+    ("server", "message"),
     [
         (
             "url: http://a.example/mcp, warm: 2, shared: true",
-            "",
-            "shared, warm: only for stdio servers; the gateway starts",
+            ": shared, warm: only for stdio servers; the gateway starts",
         ),
-        ("command: uvx, warm: -1", ".warm", "must be at least 0"),
-        ("command: uvx, max_processes: 0", ".max_processes", "must be at least 1"),
-        ("command: uvx, warm: 20", "", "warm: 20 is more than max_processes (16); lower it or raise max_processes"),
-        ("command: uvx, warm: 2, max_processes: 1", "", "warm: 2 is more than max_processes (1); lower it or raise"),
-        ("command: uvx, idle_seconds: 0", ".idle_seconds", "must be more than 0"),
-        ("command: uvx, shared: 1", ".shared", "must be true or false"),
+        ("command: uvx, warm: -1", ".warm: must be at least 0"),
+        ("command: uvx, max_processes: 0", ".max_processes: must be at least 1"),
+        ("command: uvx, warm: 20", ": warm: 20 is more than max_processes (16); lower it or raise max_processes"),
+        ("command: uvx, warm: 2, max_processes: 1", ": warm: 2 is more than max_processes (1); lower it or raise"),
+        ("command: uvx, idle_seconds: 0", ".idle_seconds: must be more than 0"),
+        ("command: uvx, shared: 1", ".shared: must be true or false"),
     ],
 )
-def test_processes_that_cannot_be_kept_are_refused(server: str, path: str, message: str) -> None:
-    CONFIG.write_text(f"mcp:\n  servers:\n    argos: {{{server}}}\n")
-    Path("agents.yaml").write_text(AGENTS)
-    with pytest.raises(ConfigurationError) as caught:
-        load_deployment(Path("agents.yaml"), environ={})
-    (problem,) = caught.value.problems
-    assert str(problem).startswith(f"fastagent.config.yaml:3: mcp.servers.argos{path}: {message}")
+def test_processes_that_cannot_be_kept_are_refused(server: str, message: str) -> None:
+    CONFIG.write_text(f"{SERVER}{{{server}}}\n")
+    (problem,) = problems()
+    assert problem.startswith(f"fastagent.config.yaml:3: mcp.servers.argos{message}")
 
 
 def test_the_reference_names_every_key_of_processes() -> None:

@@ -95,93 +95,80 @@ async def test_each_provider_is_asked_with_its_key_for_what_shows_that_it_works(
     assert {name: request.headers.get(name) for name in shown} == shown
 
 
-# Anthropic
+WRONG_PATH, REFUSAL = "HTTP 404, is base_url right?", "the key was refused (HTTP {})"
+NO_CLAUDE, NO_LIST = "what answers is not Anthropic's API", "what answers is not a list of models"
+NGINX, WELCOME = {"status_code": 404, "html": "<h1>nginx</h1>"}, {"text": "It works!"}
+INVALID_KEY = {"error": {"message": f"API key not valid: {KEY}"}}
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("provider", "answer", "error"),
     [
-        ({"status_code": 401, "json": REFUSED}, "the key was refused (HTTP 401)"),
-        ({"status_code": 403, "json": REFUSED}, "the key was refused (HTTP 403)"),
-        ({"status_code": 404, "json": NO_MODEL}, "model 'claude-x' not found"),
-        ({"status_code": 404, "html": "<h1>nginx</h1>"}, "HTTP 404, is base_url right?"),
-        ({"status_code": 429, "json": REFUSED}, None),
-        ({"status_code": 500, "text": KEY}, "HTTP 500"),
-        ({"status_code": 529, "json": REFUSED}, "HTTP 529"),
-        ({"status_code": 301, "headers": {"location": "https://elsewhere.example"}}, "HTTP 301"),
-        ({"status_code": 200, "text": "It works!"}, "what answers is not Anthropic's API"),
-        ({"status_code": 200, "json": ["claude-x"]}, "what answers is not Anthropic's API"),
-        ({"status_code": 200, "content": b"\xff\xfe"}, "what answers is not Anthropic's API"),
+        (CLAUDE, {"status_code": 401, "json": REFUSED}, REFUSAL.format(401)),
+        (CLAUDE, {"status_code": 403, "json": REFUSED}, REFUSAL.format(403)),
+        (CLAUDE, {"status_code": 404, "json": NO_MODEL}, "model 'claude-x' not found"),
+        (CLAUDE, NGINX, WRONG_PATH),
+        (CLAUDE, {"status_code": 429, "json": REFUSED}, None),
+        (CLAUDE, {"status_code": 500, "text": KEY}, "HTTP 500"),
+        (CLAUDE, {"status_code": 529, "json": REFUSED}, "HTTP 529"),
+        (CLAUDE, {"status_code": 301, "headers": {"location": "https://elsewhere.example"}}, "HTTP 301"),
+        (CLAUDE, WELCOME, NO_CLAUDE),
+        (CLAUDE, {"json": ["claude-x"]}, NO_CLAUDE),
+        (CLAUDE, {"content": b"\xff\xfe"}, NO_CLAUDE),
+        (replace(CLAUDE, model=None), {"status_code": 404, "json": NO_MODEL}, None),  # nobody has configured the model
+        (OPENAI, {"status_code": 401, "json": REFUSED}, REFUSAL.format(401)),
+        (OPENAI, {"status_code": 404, "json": REFUSED}, WRONG_PATH),
+        (OPENAI, {"status_code": 429, "json": REFUSED}, None),
+        (OPENAI, {"status_code": 503, "text": KEY}, "HTTP 503"),
+        (OPENAI, {"json": listing("gpt-w")}, "model 'gpt-x' not found"),
+        (OPENAI, {"json": listing()}, "model 'gpt-x' not found"),
+        (OPENAI, {"json": {"data": [None, "gpt-x", {"name": "gpt-x"}]}}, "model 'gpt-x' not found"),
+        (OPENAI, {"json": {"data": "gpt-x"}}, NO_LIST),
+        (OPENAI, {"json": {}}, NO_LIST),
+        (OPENAI, WELCOME, NO_LIST),
+        (replace(OPENAI, model=None), {"json": listing("gpt-w")}, None),
+        # A compatible server only has to answer: many answer to any name, and not all of them list their models.
+        (GENERIC, {"json": listing("local-x")}, None),
+        (GENERIC, {"json": listing("/models/local-x.gguf")}, None),
+        (GENERIC, {"status_code": 404}, None),
+        (GENERIC, {"status_code": 405}, None),
+        (GENERIC, {"status_code": 401}, REFUSAL.format(401)),
+        (GENERIC, {"status_code": 500}, "HTTP 500"),
+        (GENERIC, WELCOME, NO_LIST),
+        (GEMINI, {"status_code": 400, "json": INVALID_KEY}, "HTTP 400, is the key right?"),
+        (GEMINI, {"status_code": 403, "json": REFUSED}, REFUSAL.format(403)),
+        (GEMINI, {"status_code": 404, "json": {"error": {"code": 404}}}, "model 'gemini-x' not found"),
+        (GEMINI, NGINX, WRONG_PATH),
+        (GEMINI, {"status_code": 429, "json": REFUSED}, None),
+        (GEMINI, {"status_code": 503, "text": KEY}, "HTTP 503"),
+        (GEMINI, WELCOME, "what answers is not Gemini's API"),
+        (AZURE, {"status_code": 401, "json": REFUSED}, REFUSAL.format(401)),
+        (GROK, {"status_code": 400, "json": REFUSED}, "HTTP 400, is the key right?"),
+        (GROK, {"status_code": 403, "json": REFUSED}, REFUSAL.format(403)),
+        (OPENROUTER, {"status_code": 401, "json": REFUSED}, REFUSAL.format(401)),
+        (OPENROUTER, {"status_code": 429, "json": REFUSED}, None),
     ],
 )
-async def test_what_anthropic_answers_is_told_in_a_few_words(answer: Mapping[str, Any], error: str | None) -> None:
-    assert (await asked(CLAUDE, **answer))[0] == error
+async def test_what_a_provider_answers_is_told_in_a_few_words(
+    provider: LlmProvider, answer: Mapping[str, Any], error: str | None
+) -> None:
+    assert (await asked(provider, **answer))[0] == error
 
 
-async def test_a_model_that_nobody_configured_may_be_gone() -> None:
-    assert (await asked(replace(CLAUDE, model=None), status_code=404, json=NO_MODEL))[0] is None
-
-
-@pytest.mark.parametrize("tail", ["", "/", "/v1", "/v1/"])
-async def test_anthropics_base_url_may_end_as_it_likes(tail: str) -> None:
-    _, request = await asked(replace(CLAUDE, url=f"https://proxy.example/claude{tail}"), json={"id": "claude-x"})
-    assert str(request.url) == "https://proxy.example/claude/v1/models/claude-x"
-
-
-# OpenAI and those like it
+MODELS_EXAMPLE = "http://models.example:8080"
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("provider", "path"),
     [
-        ({"status_code": 401, "json": REFUSED}, "the key was refused (HTTP 401)"),
-        ({"status_code": 404, "json": REFUSED}, "HTTP 404, is base_url right?"),
-        ({"status_code": 429, "json": REFUSED}, None),
-        ({"status_code": 503, "text": KEY}, "HTTP 503"),
-        ({"json": listing("gpt-w")}, "model 'gpt-x' not found"),
-        ({"json": listing()}, "model 'gpt-x' not found"),
-        ({"json": {"data": [None, "gpt-x", {"name": "gpt-x"}]}}, "model 'gpt-x' not found"),
-        ({"json": {"data": "gpt-x"}}, "what answers is not a list of models"),
-        ({"json": {}}, "what answers is not a list of models"),
-        ({"text": "It works!"}, "what answers is not a list of models"),
+        *((replace(CLAUDE, url=MODELS_EXAMPLE + tail), "/v1/models/claude-x") for tail in ("", "/", "/v1", "/v1/")),
+        *((replace(OPENAI, url=MODELS_EXAMPLE + tail), "/v1/models") for tail in ("/v1", "/v1/")),
+        *((replace(OPENAI, url=MODELS_EXAMPLE + tail), "/models") for tail in ("", "/")),
     ],
 )
-async def test_what_openai_answers_is_told_in_a_few_words(answer: Mapping[str, Any], error: str | None) -> None:
-    assert (await asked(OPENAI, **answer))[0] == error
-
-
-async def test_openai_without_a_configured_model_only_has_to_list_some() -> None:
-    assert (await asked(replace(OPENAI, model=None), json=listing("gpt-w")))[0] is None
-
-
-@pytest.mark.parametrize(
-    ("base_url", "url"),
-    [
-        ("http://models.example:8080/v1", "http://models.example:8080/v1/models"),
-        ("http://models.example:8080/v1/", "http://models.example:8080/v1/models"),
-        ("http://models.example:8080", "http://models.example:8080/models"),
-        ("http://models.example:8080/", "http://models.example:8080/models"),
-    ],
-)
-async def test_models_are_listed_under_the_base_url_as_fast_agent_uses_it(base_url: str, url: str) -> None:
-    _, request = await asked(replace(OPENAI, url=base_url), json=listing("gpt-x"))
-    assert str(request.url) == url
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        ({"json": listing("local-x")}, None),
-        ({"json": listing("/models/local-x.gguf")}, None),  # many answer to any name
-        ({"status_code": 404}, None),  # and not all of them list their models
-        ({"status_code": 405}, None),
-        ({"status_code": 401}, "the key was refused (HTTP 401)"),
-        ({"status_code": 500}, "HTTP 500"),
-        ({"text": "It works!"}, "what answers is not a list of models"),
-    ],
-)
-async def test_a_compatible_server_only_has_to_answer(answer: Mapping[str, Any], error: str | None) -> None:
-    assert (await asked(GENERIC, **answer))[0] == error
+async def test_a_base_url_is_used_as_fast_agent_uses_it(provider: LlmProvider, path: str) -> None:
+    _, request = await asked(provider, json=listing())
+    assert str(request.url) == MODELS_EXAMPLE + path
 
 
 @pytest.mark.parametrize(
@@ -220,47 +207,6 @@ async def test_configured_headers_are_sent_along_and_win() -> None:
     _, request = await asked(replace(OPENAI, headers=headers), json=listing("gpt-x"))
     assert request.headers["x-team"] == "blue"
     assert request.headers.get_list("authorization") == ["Bearer theirs"]
-
-
-# Gemini
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (
-            {"status_code": 400, "json": {"error": {"message": f"API key not valid: {KEY}"}}},
-            "HTTP 400, is the key right?",
-        ),
-        ({"status_code": 403, "json": REFUSED}, "the key was refused (HTTP 403)"),
-        ({"status_code": 404, "json": {"error": {"code": 404}}}, "model 'gemini-x' not found"),
-        ({"status_code": 404, "html": "<h1>nginx</h1>"}, "HTTP 404, is base_url right?"),
-        ({"status_code": 429, "json": REFUSED}, None),
-        ({"status_code": 503, "text": KEY}, "HTTP 503"),
-        ({"status_code": 200, "text": "It works!"}, "what answers is not Gemini's API"),
-    ],
-)
-async def test_what_gemini_answers_is_told_in_a_few_words(answer: Mapping[str, Any], error: str | None) -> None:
-    assert (await asked(GEMINI, **answer))[0] == error
-
-
-# Others
-
-
-@pytest.mark.parametrize(
-    ("provider", "status", "error"),
-    [
-        (AZURE, 401, "the key was refused (HTTP 401)"),
-        (GROK, 400, "HTTP 400, is the key right?"),
-        (GROK, 403, "the key was refused (HTTP 403)"),
-        (OPENROUTER, 401, "the key was refused (HTTP 401)"),
-        (OPENROUTER, 429, None),
-    ],
-)
-async def test_a_wrong_key_is_known_before_a_user_meets_it(
-    provider: LlmProvider, status: int, error: str | None
-) -> None:
-    assert (await asked(provider, status_code=status, json=REFUSED))[0] == error
 
 
 # No answer

@@ -13,13 +13,14 @@ NOW = datetime(2026, 11, 3, 12, 0, 5, 250000, UTC)
 THEN = datetime(2026, 11, 3, 11, 0, tzinfo=UTC)
 READY = Life("ready", THEN)
 FAILED = Life("failed", THEN, "no key")
+LATE, UNCHECKED = "no answer within 3 s", "there is no check for this provider"
 TOOLS = ProbeResult("tools", 0.01234, protocol="initialize", since=THEN)
-GRAPH = ProbeResult("graph", 3.0, error="no answer within 3 s", since=NOW)
+GRAPH = ProbeResult("graph", 3.0, error=LATE, since=NOW)
 NOTES = ProbeResult("notes", 0.001, error="HTTP 401")
 SHARED = ProbeResult("shared", 0.002)  # reachable, but refused to talk without a caller's token
 LLM = LlmResult("openai", "gpt-x", "ok", None, THEN)
 LLM_WRONG = LlmResult("openai", "bad-model", "failed", "model 'bad-model' not found", THEN)
-LLM_UNKNOWN = LlmResult("azure", "gpt-x", "not checked", "there is no check for this provider", THEN)
+LLM_UNKNOWN = LlmResult("azure", "gpt-x", "not checked", UNCHECKED, THEN)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,9 @@ def test_an_agent_that_cannot_take_calls_is_an_error_with_the_reason_whatever_el
     assert (verdict.status, verdict.message, verdict.probes) == ("error", "no key", ())
 
 
-AGENT = {"state": "ready", "since": "2026-11-03T11:00:00Z"}
+SHOWN, SHOWN_NOW = "2026-11-03T11:00:00Z", "2026-11-03T12:00:05.250000Z"
+AGENT = {"state": "ready", "since": SHOWN}
+CHECKED = {"provider": "openai", "model": "gpt-x", "status": "ok", "checked": SHOWN}
 
 
 @pytest.mark.parametrize(
@@ -67,12 +70,7 @@ AGENT = {"state": "ready", "since": "2026-11-03T11:00:00Z"}
             FAILED,
             [],
             LLM,
-            {
-                "status": "error",
-                "message": "no key",
-                "agent": {**AGENT, "state": "failed"},
-                "llm": {"provider": "openai", "model": "gpt-x", "status": "ok", "checked": "2026-11-03T11:00:00Z"},
-            },
+            {"status": "error", "message": "no key", "agent": {**AGENT, "state": "failed"}, "llm": CHECKED},
         ),
         (
             READY,
@@ -83,29 +81,11 @@ AGENT = {"state": "ready", "since": "2026-11-03T11:00:00Z"}
                 "message": "Unreachable: graph",
                 "agent": AGENT,
                 "downstream": [
-                    {
-                        "name": "tools",
-                        "status": "ok",
-                        "seconds": 0.012,
-                        "since": "2026-11-03T11:00:00Z",
-                        "protocol": "initialize",
-                    },
-                    {
-                        "name": "graph",
-                        "status": "unreachable",
-                        "seconds": 3.0,
-                        "error": "no answer within 3 s",
-                        "since": "2026-11-03T12:00:05.250000Z",
-                    },
+                    {"name": "tools", "status": "ok", "seconds": 0.012, "since": SHOWN, "protocol": "initialize"},
+                    {"name": "graph", "status": "unreachable", "seconds": 3.0, "error": LATE, "since": SHOWN_NOW},
                     {"name": "shared", "status": "ok", "seconds": 0.002},
                 ],
-                "llm": {
-                    "provider": "azure",
-                    "model": "gpt-x",
-                    "status": "not checked",
-                    "error": "there is no check for this provider",
-                    "checked": "2026-11-03T11:00:00Z",
-                },
+                "llm": {**CHECKED, "provider": "azure", "status": "not checked", "error": UNCHECKED},
             },
         ),
     ],
@@ -113,7 +93,7 @@ AGENT = {"state": "ready", "since": "2026-11-03T11:00:00Z"}
 def test_the_document_says_all_of_it(
     life: Life, probes: list[ProbeResult], llm: LlmResult | None, document: dict[str, Any]
 ) -> None:
-    assert judge(life, probes, llm).document(NOW) == {"timestamp": "2026-11-03T12:00:05.250000Z", **document}
+    assert judge(life, probes, llm).document(NOW) == {"timestamp": SHOWN_NOW, **document}
 
 
 def test_each_word_is_worth_what_the_metric_documents() -> None:

@@ -15,6 +15,7 @@ from pallas_gateway.runtime.settings.hosting import prepare_servers
 
 URL = "https://notes.example/mcp"
 ENDPOINT = "https://login.example/token"
+EXCHANGE = {"token_endpoint": ENDPOINT}
 
 
 def prepared(*, peers: Mapping[str, str] | None = None, url: str | None = URL, **server: Any) -> Downstream:
@@ -82,13 +83,13 @@ def test_a_token_exchange_becomes_a_value_of_its_server() -> None:
     ],
 )
 def test_the_resource_is_the_servers_address_without_its_credentials(url: str, resource: str) -> None:
-    downstream = prepared(url=url, forward_inbound_auth=True, token_exchange={"token_endpoint": ENDPOINT})
+    downstream = prepared(url=url, forward_inbound_auth=True, token_exchange=EXCHANGE)
     assert downstream.token_exchange is not None
     assert downstream.token_exchange.resource == resource
 
 
 def test_the_resource_of_a_peer_is_its_documented_address() -> None:
-    downstream = prepared(peers={URL: "notes"}, forward_inbound_auth=True, token_exchange={"token_endpoint": ENDPOINT})
+    downstream = prepared(peers={URL: "notes"}, forward_inbound_auth=True, token_exchange=EXCHANGE)
     assert downstream.token_exchange is not None
     assert (downstream.peer, downstream.token_exchange.resource) == ("notes", URL)
 
@@ -104,25 +105,16 @@ def test_processes_are_those_of_the_servers_declaration() -> None:
     [
         ({"token_exchange": None}, "Forwarding: in token_exchange.token_endpoint, Field required"),
         ({"token_exchange": False}, "Forwarding: in token_exchange, "),
+        ({"token_exchange": {**EXCHANGE, "scopes": "s3cret"}}, "Forwarding: in token_exchange.scopes, "),
         (
-            {"token_exchange": {"token_endpoint": ENDPOINT, "scopes": "s3cret"}},
-            "Forwarding: in token_exchange.scopes, ",
-        ),
-        (
-            {"token_exchange": {"token_endpoint": ENDPOINT, "client_id": "a", "client_secret": "${S3CRET}"}},
+            {"token_exchange": {**EXCHANGE, "client_id": "a", "client_secret": "${S3CRET}"}},
             "Forwarding: in token_exchange.client_secret, environment variable S3CRET is not set",
         ),
         ({"forward_inbound_auth": "s3cret"}, "Forwarding: in forward_inbound_auth, "),
-        ({"forward_inbound_auth": False, "token_exchange": {"token_endpoint": ENDPOINT}}, "token_exchange requires "),
-        (
-            {"headers": {"Authorization": "s3cret"}, "token_exchange": {"token_endpoint": ENDPOINT}},
-            "token_exchange is ",
-        ),
-        (
-            {"auth": {"forward": "huggingface"}, "token_exchange": {"token_endpoint": ENDPOINT}},
-            "token_exchange cannot ",
-        ),
-        ({"url": None, "command": "uvx", "token_exchange": {"token_endpoint": ENDPOINT}}, "token_exchange is only for"),
+        ({"forward_inbound_auth": False, "token_exchange": EXCHANGE}, "token_exchange requires "),
+        ({"headers": {"Authorization": "s3cret"}, "token_exchange": EXCHANGE}, "token_exchange is "),
+        ({"auth": {"forward": "huggingface"}, "token_exchange": EXCHANGE}, "token_exchange cannot "),
+        ({"url": None, "command": "uvx", "token_exchange": EXCHANGE}, "token_exchange is only for"),
         ({"warm": 2}, "warm: only for stdio servers"),
         ({"url": None, "command": "uvx", "shared": "maybe"}, "ProcessSettings: in shared, "),
     ],

@@ -17,6 +17,8 @@ from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.runtime.settings import provider_addresses
 
 KEY = "sk-hunter2"
+OPENAI, GROQ = "https://api.openai.com/v1", "https://api.groq.com/openai/v1"
+GOOGLE, OLLAMA = "https://generativelanguage.googleapis.com", "http://localhost:11434/v1"
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +73,7 @@ def test_the_active_provider_is_there_without_a_key_too() -> None:
 
 def test_a_placeholder_of_an_unset_variable_is_no_key_and_no_address() -> None:
     block = {"api_key": "${NO_SUCH_VARIABLE}", "base_url": "${NO_SUCH_VARIABLE}"}
-    assert brief(found({"default_model": "openai.gpt-4o", "openai": block})) == [
-        ("openai", "https://api.openai.com/v1", None, "gpt-4o")
-    ]
+    assert brief(found({"default_model": "openai.gpt-4o", "openai": block})) == [("openai", OPENAI, None, "gpt-4o")]
 
 
 @pytest.mark.parametrize(
@@ -105,26 +105,11 @@ def test_the_address_is_the_one_that_fast_agents_client_takes(
             {"default_model": "generic.local-x", "generic": {"api_key": KEY, "base_url": "http://local/v1"}},
             ("generic", "http://local/v1", KEY, "local-x"),
         ),
-        (
-            {"default_model": "generic.local-x"},
-            ("generic", "http://localhost:11434/v1", "ollama", "local-x"),
-        ),
-        (
-            {"default_model": "generic.local-x", "generic": {"api_key": KEY}},
-            ("generic", "http://localhost:11434/v1", KEY, "local-x"),
-        ),
-        (
-            {"default_model": "groq.llama-x", "groq": {"api_key": KEY}},
-            ("groq", "https://api.groq.com/openai/v1", KEY, "llama-x"),
-        ),
-        (
-            {"default_model": "groq.llama-x"},
-            ("groq", "https://api.groq.com/openai/v1", None, "llama-x"),
-        ),
-        (
-            {"default_model": "google.gemini-x"},
-            ("google", "https://generativelanguage.googleapis.com", None, "gemini-x"),
-        ),
+        ({"default_model": "generic.local-x"}, ("generic", OLLAMA, "ollama", "local-x")),
+        ({"default_model": "generic.local-x", "generic": {"api_key": KEY}}, ("generic", OLLAMA, KEY, "local-x")),
+        ({"default_model": "groq.llama-x", "groq": {"api_key": KEY}}, ("groq", GROQ, KEY, "llama-x")),
+        ({"default_model": "groq.llama-x"}, ("groq", GROQ, None, "llama-x")),
+        ({"default_model": "google.gemini-x"}, ("google", GOOGLE, None, "gemini-x")),
         (
             {"default_model": "azure.gpt-x", "azure": {"api_key": KEY, "resource_name": "mine"}},
             ("azure", "https://mine.openai.azure.com", KEY, "gpt-x"),

@@ -15,6 +15,10 @@ RESOURCES = Path(fast_agent.__file__).parent / "resources"
 SERVER = {"url": "http://argos.example/mcp"}
 
 
+def server(**keys: Any) -> dict[str, Any]:
+    return {"mcp": {"servers": {"n": keys}}}
+
+
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder."""
@@ -31,19 +35,13 @@ def reviewed(**written: Any) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("written", "found"),
     [
-        (
-            {"mcp": {"servers": {"n": {"comand": "x"}}}},
-            {"mcp.servers.n.comand": "unknown key (did you mean 'command'?)"},
-        ),
-        ({"mcp": {"servers": {"n": {**SERVER, "zzz": 1}}}}, {"mcp.servers.n.zzz": "unknown key"}),
-        ({"mcp": {"servers": {"n": {}}}}, {"mcp.servers.n": "needs a url, or a command to start"}),
-        (
-            {"mcp": {"servers": {"n": {"headers": {"a": "b"}}}}},
-            {"mcp.servers.n": "needs a url, or a command to start"},
-        ),
+        (server(comand="x"), {"mcp.servers.n.comand": "unknown key (did you mean 'command'?)"}),
+        (server(**SERVER, zzz=1), {"mcp.servers.n.zzz": "unknown key"}),
+        (server(), {"mcp.servers.n": "needs a url, or a command to start"}),
+        (server(headers={"a": "b"}), {"mcp.servers.n": "needs a url, or a command to start"}),
         ({"mcp": {"servrs": {}}}, {"mcp.servrs": "unknown key (did you mean 'servers'?)"}),
         (
-            {"mcp": {"servers": {"n": {**SERVER, "auth": {"oauht": False}}}}},
+            server(**SERVER, auth={"oauht": False}),
             {"mcp.servers.n.auth.oauht": "unknown key (did you mean 'oauth'?)"},
         ),
         ({"default_modle": "passthrough"}, {"default_modle": "unknown key (did you mean 'default_model'?)"}),
@@ -55,7 +53,7 @@ def reviewed(**written: Any) -> dict[str, str]:
             {"logger.level": "must be 'debug', 'info', 'warning' or 'error' (did you mean 'debug'?)"},
         ),
         ({"mcp": {"client": {"zzz": 1}}}, {"mcp.client.zzz": "unknown key"}),
-        ({"mcp": {"servers": {"n": {"url": 5}}}}, {"mcp.servers.n.url": "must be text; put a number, "}),
+        (server(url=5), {"mcp.servers.n.url": "must be text; put a number, "}),
         (
             {"default_model": "openai.gpt-4o?reasoning=zzz"},
             {"default_model": "model 'openai.gpt-4o?reasoning=zzz' cannot be used: "},
@@ -74,10 +72,10 @@ def test_what_is_wrong_is_told_with_its_key(written: dict[str, Any], found: dict
     [
         {},
         {"mine": {"default_modle": 1}, "models": [], "x-default_modle": 1},
-        {"mcp": {"servers": {"n": {**SERVER, "x-note": "mine", "forward_inbound_auth": True}}}},
-        {"mcp": {"servers": {"n": {"target": "uvx mcp-server-time"}}}},
-        {"mcp": {"servers": {"n": {"transport": "sse", "url": "http://argos.example/x"}}}},
-        {"mcp": {"servers": {"n": {"management": "provider", "connector_id": "connector_gmail", "access_token": "k"}}}},
+        server(**SERVER, **{"x-note": "mine"}, forward_inbound_auth=True),
+        server(target="uvx mcp-server-time"),
+        server(transport="sse", url="http://argos.example/x"),
+        server(management="provider", connector_id="connector_gmail", access_token="k"),
         {"model_capabilities": {"vision": True}},
         # Read by fast-agent though its models do not name them
         {"google": {"vertex_ai": {"enabled": False}}, "huggingface": {"api_key": "k"}},
