@@ -6,6 +6,7 @@ import asyncio
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -36,13 +37,13 @@ class Held:
     def __init__(self) -> None:
         self.modes: Collection[Mode] = ["form"]
         self.asked: list[Question] = []
+        self.answer = Answer("accepted", {"name": "Ada"})
         self.go = asyncio.Event()
 
     async def put(self, question: Question) -> Answer:
-        """Wait for the test."""
         self.asked.append(question)
         await self.go.wait()
-        return Answer("accepted", {"name": "Ada"})
+        return self.answer
 
 
 def a_question(server: str | None = "notes") -> Question:
@@ -58,6 +59,19 @@ async def test_a_nested_question_goes_up_the_path_with_the_name_of_the_agent_tha
     assert [one.message for one in top.asked] == ["notes, for research: Who?", "research: Who?"]
     await Questions("boss", top).ask(a_question())
     assert top.asked[-1].message == "notes: Who?"
+
+
+async def test_pauses_are_entered_once_for_questions_that_are_open_together() -> None:
+    asker, slots, late = Held(), Mock(), Mock()
+    questions = Questions("user", asker)
+    with questions.pauses.including(slots):
+        asking = [asyncio.create_task(questions.ask(a_question())) for _ in range(2)]
+        await eventually(lambda: len(asker.asked) == 2)
+        with questions.pauses.including(late):  # begins while a question is open, and ends before it
+            assert slots.mock_calls == late.mock_calls == [call.pause()]
+        asker.go.set()
+        assert {one.outcome for one in await asyncio.gather(*asking)} == {"accepted"}
+    assert (slots.mock_calls, late.mock_calls) == ([call.pause(), call.resume()], [call.pause()])
 
 
 FIELD: dict[str, Any] = {"type": "string"}
@@ -270,27 +284,12 @@ for _ in range(100_000):
 async def test_a_question_that_is_too_large_is_declined_unseen_and_the_model_reads_why(
     question: Question, why: str
 ) -> None:
-    class Watch:
-        """Notes what it hears."""
-
-        def __init__(self) -> None:
-            self.heard: list[str] = []
-
-        def asked(self, question: Question) -> None:
-            """Note it."""
-            self.heard.append(question.id)
-
-        def answered(self, question: Question, answer: Answer) -> None:
-            """Note it."""
-            del question
-            self.heard.append(answer.outcome)
-
-    asker, watch = Held(), Watch()
+    asker, watch = Held(), Mock()
     asker.modes = ["form", "url"]
     limits = QuestionLimits(message_characters=10, url_characters=20, schema_characters=30)
     refused = await Questions("user", asker, AskRules(limits=limits), watch).ask(question)
     assert refused == Answer("declined", why=why)
-    assert (asker.asked, watch.heard) == ([], ["declined"])
+    assert (asker.asked, [one[0] for one in watch.mock_calls]) == ([], ["answered"])
     assert f"The caller was not asked, because {why}, so the question was declined." in question.not_asked(why)
 
 
@@ -306,18 +305,10 @@ async def test_a_question_that_is_too_large_is_declined_unseen_and_the_model_rea
 async def test_only_the_accepted_answer_of_a_form_has_content(
     question: Question, answer: Answer, content: dict[str, Any] | None
 ) -> None:
-    class Given:
-        """Gives the answer."""
-
-        client_may_leave = False
-        modes: Collection[Mode] = ["form", "url"]
-
-        async def put(self, question: Question) -> Answer:
-            """Give it."""
-            del question
-            return answer
-
-    assert await Questions("user", Given()).ask(question) == Answer(answer.outcome, content)
+    asker = Held()
+    asker.modes, asker.answer = ["form", "url"], answer
+    asker.go.set()
+    assert await Questions("user", asker).ask(question) == Answer(answer.outcome, content)
 
 
 async def test_halves_of_surrogate_pairs_are_shown_as_their_escapes() -> None:
@@ -337,25 +328,12 @@ async def test_halves_of_surrogate_pairs_are_shown_as_their_escapes() -> None:
 
 
 async def test_a_question_whose_call_ends_meanwhile_counts_as_cancelled(caplog: pytest.LogCaptureFixture) -> None:
-    outcomes: list[str] = []
-
-    class Watch:
-        """Notes outcomes."""
-
-        def asked(self, question: Question) -> None:
-            """Ignore it."""
-
-        def answered(self, question: Question, answer: Answer) -> None:
-            """Note it."""
-            del question
-            outcomes.append(answer.outcome)
-
-    asker = Held()
-    asking = asyncio.create_task(Questions("user", asker, watch=Watch()).ask(a_question()))
+    asker, watch = Held(), Mock()
+    asking = asyncio.create_task(Questions("user", asker, watch=watch).ask(a_question()))
     await eventually(lambda: asker.asked)
     asking.cancel()
     await asyncio.wait({asking})
-    assert outcomes == ["cancelled"]
+    assert [one.args[1].outcome for one in watch.answered.mock_calls] == ["cancelled"]
     assert not caplog.records
 
 

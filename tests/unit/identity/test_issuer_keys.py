@@ -25,10 +25,7 @@ TWO = ECKey.generate_key("P-256", {"kid": "two"}).as_dict(private=False)
 
 
 class Clock:
-    """Seconds, as the test says."""
-
     def __init__(self) -> None:
-        """At nought."""
         self.now = 0.0
 
     def __call__(self) -> float:
@@ -39,7 +36,6 @@ class Issuer:
     """The keys under test and the address they come from."""
 
     def __init__(self, route: respx.Route, keys: IssuerKeys, clock: Clock) -> None:
-        """Nothing fetched yet."""
         self.route = route
         self.keys = keys
         self.clock = clock

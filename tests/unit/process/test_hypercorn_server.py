@@ -47,7 +47,6 @@ class Page:
 
     @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         await self.gate.enter()
         await respond_json(send, 200, {})
 
@@ -176,7 +175,6 @@ class Endless:
 
     @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         await receive()
         leaving = asyncio.create_task(until_disconnect(receive))
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -196,7 +194,6 @@ class Slow:
 
     @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         await send({"type": "http.response.start", "status": 200, "headers": []})
         self.begun.set()
         if scope["path"] == "/large":
@@ -215,7 +212,6 @@ class InPieces:
 
     @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for piece in self.pieces:
             more = piece is not self.pieces[-1]

@@ -43,7 +43,6 @@ class Systemd:
                 return found
 
     async def hears(self) -> str:
-        """The next datagram."""
         async with asyncio.timeout(20):
             return (await asyncio.get_running_loop().sock_recv(self._socket, 4096)).decode()
 

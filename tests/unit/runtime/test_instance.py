@@ -21,7 +21,6 @@ class Session:
     """A harness session whose end waits for the test."""
 
     def __init__(self) -> None:
-        """Not ended yet."""
         self.agent_app = SimpleNamespace(registered_agents=dict)
         self.may_end = asyncio.Event()
         self.ended = False

@@ -38,7 +38,6 @@ VALUES: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def named(metric: MetricWrapperBase) -> str:
-    """Return the name of its samples."""
     return f"{metric._name}_total" if metric._type == "counter" else metric._name
 
 

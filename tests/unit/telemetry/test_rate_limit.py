@@ -12,8 +12,6 @@ from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, OncePerMinute, Re
 
 
 class Clock:
-    """Seconds, as the test says."""
-
     now = 0.0
 
     def __call__(self) -> float:

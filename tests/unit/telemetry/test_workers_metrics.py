@@ -37,15 +37,11 @@ for line in sys.stdin:
 
 
 class Worker:
-    """A process with metrics."""
-
     def __init__(self, folder: Path, number: int) -> None:
-        """Start it."""
         command = [sys.executable, "-c", WORKER, str(folder), str(number)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def does(self, code: str) -> str:
-        """Run a line there; what it printed."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{json.dumps(code)}\n")
@@ -57,7 +53,6 @@ class Worker:
         return "".join(said)
 
     def exposes(self) -> Exposition:
-        """What it tells a scraper."""
         return Exposition(self.does("metrics.refresh(); print(generate_latest(metrics.exposed).decode())"))
 
     def dies(self, folder: Path, number: int) -> None:

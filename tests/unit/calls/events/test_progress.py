@@ -14,7 +14,6 @@ from pallas_gateway.calls.events.progress import ProgressCounter, ProgressEvent
 
 
 def told(event: Event) -> str | None:
-    """The message of an event."""
     counted = ProgressCounter().of(event)
     return counted.message if counted else None
 

@@ -487,6 +487,9 @@ IN_GATEWAY: Told = {
     "tool_names: [get_health]": "tool_names.0: 'get_health' is the health tool; choose another name",
     'tool_names: [ask_jarvis, "ask_{agent}"]': "tool_names: agent 'jarvis' would have two tools named 'ask_jarvis'",
     "auth:": "auth: is empty; remove it to let anyone call, or write {} to require a token",
+    "database: sqlite:///a.db\n  agents_may_use: {model: [a]}": (
+        "7: agents_may_use.model: unknown key (did you mean 'models'?)"
+    ),
     "auth:\n    sha256: a": "7: auth.sha256: unknown key; it belongs in an entry of gateway.auth.tokens",
     "tls:\n    certfile: agents.yaml": "tls.keyfile: is required",
     "tls:\n    certfile: c.pem\n    keyfile: agents.yaml": (

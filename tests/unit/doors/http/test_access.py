@@ -73,7 +73,6 @@ class Asked:
     """One request for an agent and what came of it."""
 
     def __init__(self) -> None:
-        """Not asked yet."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body: Any = None
@@ -279,7 +278,6 @@ async def test_per_port_there_are_not_all_agents_at_mcp_of_any_port() -> None:
 async def get(
     app: Any, port: int, path: str, *, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    """One request to the whole app."""
     sent: list[AsgiMessage] = []
 
     async def receive() -> AsgiMessage:

@@ -56,7 +56,6 @@ class Answered:
     """One request to the agent's endpoint and its answer."""
 
     def __init__(self, *pieces: bytes, method: str = "POST", **headers: str) -> None:
-        """Send the body in these pieces."""
         self.headers: dict[str, str] = {}
         self.status = 0
         self.body = b""

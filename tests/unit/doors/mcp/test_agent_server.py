@@ -42,7 +42,6 @@ class Session:
     can_send_request = False
 
     def __init__(self) -> None:
-        """Nothing sent yet."""
         self.sent: list[tuple[Any, object]] = []
 
     async def send_notification(self, notification: Any, related_request_id: object) -> None:
@@ -112,7 +111,6 @@ class Serving:
     """An agent's MCP server whose calls are held at a gate and take some awaits to clean up."""
 
     def __init__(self) -> None:
-        """Start the agent."""
         self.gate = Gate()
         self.memory = MemoryAgent(answering=self.gate)
         one = pending("echo", self.memory)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.events.events import Emitter, ToolReported, TurnEnded
+from pallas_gateway.calls.events.events import Emitter, TextDelta, ToolReported, TurnEnded
 from pallas_gateway.calls.events.progress import ProgressEvent
 from pallas_gateway.calls.events.queue import MOST_EVENTS, EventQueue, StreamOptions
 from pallas_gateway.doors.mcp.notifications import Notifications
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.assistant_stream import Payload
 
-NEVER = 3600.0  # heartbeat_seconds of tests about something else
+NEVER = 3600.0
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Told(Notifications):
     """The notifications of a call, and what the call tells."""
 
     def __init__(self, outlet: FakeOutlet, *, heartbeat_seconds: float = NEVER, **limits: Any) -> None:
-        queue = EventQueue(StreamOptions(progress=True, deltas=True))
+        queue = EventQueue(StreamOptions(progress=True, deltas=True, text_seconds=NEVER))
         super().__init__("harper", queue, outlet, heartbeat_seconds=heartbeat_seconds, **limits)
         self.event = queue.put
 
@@ -61,8 +61,11 @@ class Told(Notifications):
         self.event(ToolReported(message, False))
 
 
+HARPER = Emitter("harper", None)
+
+
 def said(text: str) -> TurnEnded:
-    return TurnEnded(Emitter("harper", None), 1, text)
+    return TurnEnded(HARPER, 1, text)
 
 
 @asynccontextmanager
@@ -154,3 +157,16 @@ async def test_a_stuck_client_is_not_sent_one_heartbeat_after_the_other() -> Non
         await tick()  # several heartbeats long
         assert len(beats) == 1
         gate.open()
+
+
+async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together() -> None:
+    assert StreamOptions().text_seconds >= 0.1  # at most ten a second
+    call = Told(outlet := FakeOutlet())
+    async with sending(call):
+        call.event(TextDelta(HARPER, 1, "0"))
+        await eventually(lambda: outlet.words == ["0"], what="the first text")
+        for number in range(1, 100):
+            call.event(TextDelta(HARPER, 1, f" {number}"))
+            await asyncio.sleep(0)
+        assert outlet.words == ["0"]
+    assert outlet.words == ["0", "".join(f" {number}" for number in range(1, 100))]

@@ -58,8 +58,6 @@ def configuration(**more: Any) -> Any:
 
 
 class Run:
-    """A fleet of fakes that runs."""
-
     def __init__(
         self,
         folder: Path,
@@ -68,7 +66,6 @@ class Run:
         on_ready: Callable[[str], Any] | None,
         **limits: Any,
     ) -> None:
-        """Bind a port and start the fleet."""
         self.folder = folder
         self.sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0)))]
         self.sockets[0].setblocking(False)
@@ -95,7 +92,6 @@ class Run:
         self.running = asyncio.create_task(self.fleet.run(self.stop))
 
     def heard(self, number: int) -> list[str]:
-        """What a worker has heard."""
         file = self.folder / f"heard-{number}"
         return file.read_text().splitlines() if file.exists() else []
 
@@ -105,11 +101,9 @@ class Run:
         return file.read_text().splitlines() if file.exists() else []
 
     async def until_announced(self) -> None:
-        """Wait until all were ready."""
         await eventually(lambda: self.announced or self.running.done(), what="an announcement")
 
     async def ends(self) -> None:
-        """Wait for the end."""
         await asyncio.wait_for(asyncio.shield(self.running), 20)
 
 

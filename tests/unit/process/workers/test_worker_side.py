@@ -37,7 +37,6 @@ class Joined:
     stop: asyncio.Event
 
     async def may_close(self) -> None:
-        """Wait until the worker may close."""
         await asyncio.wait_for(self.side.until_all_stopped(had_calls=False), 20)
 
 

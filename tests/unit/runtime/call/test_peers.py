@@ -45,8 +45,6 @@ URL = "http://localhost:24201/mcp"
 
 @dataclass
 class OnePeer:
-    """A `Peers` with one agent."""
-
     offered: Sequence[Tool] | None = field(
         default_factory=lambda: [message_tool("send_message", title="Peer", description="Asks."), health_tool()]
     )
@@ -129,8 +127,6 @@ async def test_a_listing_is_made_once() -> None:
 
 
 class Person:
-    """An asker that answers when the test says so."""
-
     client_may_leave = False
 
     def __init__(self) -> None:
@@ -138,7 +134,6 @@ class Person:
         self.is_asked, self.go = asyncio.Event(), asyncio.Event()
 
     async def put(self, question: Question) -> Answer:
-        """Wait for the test."""
         del question
         self.is_asked.set()
         await self.go.wait()
@@ -150,7 +145,6 @@ class PeerThatAsks(OnePeer):
 
     @override
     async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
-        """Ask twice at once."""
         del peer, tool, arguments
         questions = Questions("research", nested.asker)
         answers = await asyncio.gather(*(questions.ask(Question("form", "Who?", schema={})) for _ in range(2)))

@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 
 
 class Person:
-    """A caller that can be asked."""
-
     modes: Collection[Mode] = ["form"]
 
     async def put(self, question: Question) -> Answer:
-        """Decline."""
         del question
         return Answer("declined")
 

@@ -26,7 +26,6 @@ IN_ENVIRONMENT = pytest.mark.parametrize("variable", ["PTC__ENABLED", "ptc__enab
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder."""
     preparation.prepare()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)

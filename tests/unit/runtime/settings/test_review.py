@@ -21,7 +21,6 @@ def server(**keys: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder."""
     preparation.prepare()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)

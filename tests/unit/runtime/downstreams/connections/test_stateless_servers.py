@@ -27,8 +27,6 @@ EVENTS = {"content-type": "text/event-stream"}
 
 
 class Session:
-    """Keeps what the dispatcher hands to a session."""
-
     def __init__(self) -> None:
         self.notified: list[str] = []
 

@@ -352,7 +352,6 @@ class CompilingSession:
         self._tool_output_validators: dict[str, Any] = {}
 
     async def validate_tool_result(self, name: str, result: object) -> None:
-        """Compile the schema of a tool, if it is not compiled."""
         del result
         compiled = SimpleNamespace(schema=self._tool_output_schemas[name])
         self._tool_output_validators.setdefault(name, compiled)
