@@ -37,6 +37,9 @@ from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    type Fleet = Callable[..., AbstractAsyncContextManager[Run]]
 
 REREADING = Rereading(None, Overrides(), watch=False)
 COMMAND = (sys.executable, "-P", str(Path(fake_worker.__file__)))
@@ -61,12 +64,13 @@ class Run:
     def __init__(
         self,
         folder: Path,
+        caplog: pytest.LogCaptureFixture,
         stack: ExitStack,
-        command: Sequence[str],
-        on_ready: Callable[[str], Any] | None,
+        command: Sequence[str] = COMMAND,
+        on_ready: Callable[[str], Any] | None = None,
         **limits: Any,
     ) -> None:
-        self.folder = folder
+        self.folder, self.caplog = folder, caplog
         self.sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0)))]
         self.sockets[0].setblocking(False)
         self.port = self.sockets[0].getsockname()[1]
@@ -106,53 +110,60 @@ class Run:
     async def ends(self) -> None:
         await asyncio.wait_for(asyncio.shield(self.running), 20)
 
+    def logged(self, message: str = "worker ended") -> dict[str, Any]:
+        """The fields of the only line with this message."""
+        [record] = [one for one in self.caplog.records if one.message == message]
+        return vars(record)
 
-@asynccontextmanager
-async def fleet_of(
-    folder: Path,
-    one: Sequence[str] = ("serves",),
-    two: Sequence[str] = ("serves",),
-    *,
-    command: Sequence[str] = COMMAND,
-    on_ready: Callable[[str], Any] | None = None,
-    **limits: Any,
-) -> AsyncGenerator[Run]:
-    (folder / "plan.json").write_text(json.dumps({"1": list(one), "2": list(two)}))
-    with ExitStack() as stack:
-        run = Run(folder, stack, command, on_ready, **limits)
-        try:
-            yield run
-        finally:
-            run.stop.set()
-            await asyncio.wait({run.running}, timeout=20)
-            run.running.exception()
+    async def stops(self) -> None:
+        self.stop.set()
+        await self.ends()
 
 
-async def test_the_announcement_is_made_once_when_every_worker_is_ready(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path) as run:
+@pytest.fixture
+def fleet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Fleet:
+    """Starts a fleet of two fakes, by what the processes of each do one after the other."""
+
+    @asynccontextmanager
+    async def started(
+        one: Sequence[str] = ("serves",), two: Sequence[str] = ("serves",), **options: Any
+    ) -> AsyncGenerator[Run]:
+        (tmp_path / "plan.json").write_text(json.dumps({"1": list(one), "2": list(two)}))
+        with ExitStack() as stack:
+            run = Run(tmp_path, caplog, stack, **options)
+            try:
+                yield run
+            finally:
+                run.stop.set()
+                await asyncio.wait({run.running}, timeout=20)
+                run.running.exception()
+
+    return started
+
+
+async def test_the_announcement_is_made_once_when_every_worker_is_ready(fleet: Fleet) -> None:
+    async with fleet() as run:
         assert not run.fleet.was_complete
         await run.until_announced()
         assert run.fleet.was_complete
         await eventually(lambda: run.fleet.summary == "2 workers, each: 2 of 2 agents ready", what="the summary")
-        run.stop.set()
-        await run.ends()
+        await run.stops()
     assert run.announced in (["announced by 1\n"], ["announced by 2\n"])
     assert run.stopping == [True]
 
 
-async def test_all_stop_then_close_and_the_port_refuses_when_they_have(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path) as run:
+async def test_all_stop_then_close_and_the_port_refuses_when_they_have(fleet: Fleet) -> None:
+    async with fleet() as run:
         await run.until_announced()
-        run.stop.set()
-        await run.ends()
+        await run.stops()
         assert "worker.close" in run.heard(1)
         assert "worker.close" in run.heard(2)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", run.port), timeout=5)
 
 
-async def test_who_waits_to_be_accepted_at_the_end_is_told_that_the_gateway_stops(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path) as run:
+async def test_who_waits_to_be_accepted_at_the_end_is_told_that_the_gateway_stops(fleet: Fleet) -> None:
+    async with fleet() as run:
         await run.until_announced()
         with socket.create_connection(("127.0.0.1", run.port), timeout=20) as late:  # fakes accept nobody
             late.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -162,45 +173,41 @@ async def test_who_waits_to_be_accepted_at_the_end_is_told_that_the_gateway_stop
     assert said.startswith("HTTP/1.1 503 ")
 
 
-async def test_a_worker_that_cannot_start_ends_the_fleet_with_its_reason(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, ["fails"], ["fails"]) as run:
+async def test_a_worker_that_cannot_start_ends_the_fleet_with_its_reason(fleet: Fleet) -> None:
+    async with fleet(["fails"], ["fails"]) as run:
         with pytest.raises(WorkersError, match=f"worker . could not start: {fake_worker.FAILURE}$"):
             await run.ends()
     assert run.announced == []
 
 
-async def test_one_that_ends_by_itself_before_any_was_ready_ends_the_fleet_too(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, ["crashes"], ["crashes"]) as run:
+async def test_one_that_ends_by_itself_before_any_was_ready_ends_the_fleet_too(fleet: Fleet) -> None:
+    async with fleet(["crashes"], ["crashes"]) as run:
         with pytest.raises(WorkersError, match="could not start: exit code 3"):
             await run.ends()
 
 
-async def test_a_program_that_is_not_there_ends_the_fleet(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, command=("/nowhere/python",)) as run:
+async def test_a_program_that_is_not_there_ends_the_fleet(fleet: Fleet) -> None:
+    async with fleet(command=("/nowhere/python",)) as run:
         with pytest.raises(WorkersError, match="No such file"):
             await run.ends()
 
 
-async def test_one_that_is_killed_at_its_start_is_tried_again(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, ["is_killed", "serves"]) as run:
+async def test_one_that_is_killed_at_its_start_is_tried_again(fleet: Fleet) -> None:
+    async with fleet(["is_killed", "serves"]) as run:
         await run.until_announced()
         assert run.announced
 
 
-async def test_one_that_ends_is_replaced_at_once_and_the_next_start_counts_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fleet_of(tmp_path, ["dies", "serves"]) as run:
+async def test_one_that_ends_is_replaced_at_once_and_the_next_start_counts_it(fleet: Fleet) -> None:
+    async with fleet(["dies", "serves"]) as run:
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         await run.until_announced()
     assert run.starts(1) == ["0", "1"]
-    [record] = [one for one in caplog.records if one.message == "worker ended"]
-    assert vars(record).items() >= {"worker": 1, "exit_code": 3, "pause": 0.0}.items()
-    assert record.levelno == logging.ERROR
+    assert run.logged().items() >= {"levelno": logging.ERROR, **{"worker": 1, "exit_code": 3, "pause": 0.0}}.items()
 
 
-async def test_a_restart_that_nobody_lived_to_count_is_counted_by_the_next(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, ["dies", "is_killed", "serves"], restart=AT_ONCE) as run:
+async def test_a_restart_that_nobody_lived_to_count_is_counted_by_the_next(fleet: Fleet) -> None:
+    async with fleet(["dies", "is_killed", "serves"], restart=AT_ONCE) as run:
         await run.until_announced()
         await eventually(lambda: len(run.starts(1)) == 3, what="a third start")
     assert run.starts(1) == ["0", "1", "2"]
@@ -215,53 +222,43 @@ def test_the_first_early_death_costs_no_time_and_each_further_one_more_up_to_a_l
     assert restart_seconds(deaths, SETTLED_SECONDS) == (1, 0)
 
 
-async def test_a_stop_does_not_wait_for_the_next_try(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, ["dies"], restart=lambda *_: (1, 3600.0)) as run:
+async def test_a_stop_does_not_wait_for_the_next_try(fleet: Fleet) -> None:
+    async with fleet(["dies"], restart=lambda *_: (1, 3600.0)) as run:
         await run.until_announced()
-        run.stop.set()
-        await run.ends()
+        await run.stops()
 
 
-async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, two=["cancels"]) as run:
+async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(fleet: Fleet) -> None:
+    async with fleet(two=["cancels"]) as run:
         await eventually(lambda: "worker.cancel" in run.heard(1), what="a cancellation")
         assert "worker.cancel" not in run.heard(2)
 
 
 async def test_a_worker_that_leaves_too_many_messages_unread_is_replaced(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_process, "MOST_BACKLOG", 100_000)
-    async with fleet_of(tmp_path, ["hangs", "serves"], ["floods"]) as run:
+    async with fleet(["hangs", "serves"], ["floods"]) as run:
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         await eventually(lambda: run.fleet._workers[2].summary == "2 of 2 agents ready", what="the end of the flood")
-    [record] = [one for one in caplog.records if one.message == "worker ended"]
-    expected = {"worker": 1, "signal": "SIGKILL", "error": "it did not read its messages"}
-    assert vars(record).items() >= expected.items()
+    assert run.logged().items() >= {"worker": 1, "signal": "SIGKILL", "error": "it did not read its messages"}.items()
 
 
-async def test_a_worker_without_a_channel_is_replaced_after_the_time_of_a_stop(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fleet_of(tmp_path, ["closes", "serves"], stop_seconds=0.1) as run:
+async def test_a_worker_without_a_channel_is_replaced_after_the_time_of_a_stop(fleet: Fleet) -> None:
+    async with fleet(["closes", "serves"], stop_seconds=0.1) as run:
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         assert run.starts(2) == ["0"]
-    [record] = [one for one in caplog.records if one.message == "worker ended"]
-    expected = {"worker": 1, "signal": "SIGKILL", "error": "its channel ended before it"}
-    assert vars(record).items() >= expected.items()
+    assert run.logged().items() >= {"worker": 1, "signal": "SIGKILL", "error": "its channel ended before it"}.items()
 
 
-async def test_a_worker_whose_channel_fails_is_replaced_and_the_others_serve_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fleet_of(tmp_path, restart=AT_ONCE) as run:
+async def test_a_worker_whose_channel_fails_is_replaced_and_the_others_serve_on(fleet: Fleet) -> None:
+    async with fleet(restart=AT_ONCE) as run:
         await run.until_announced()
         run.fleet._workers[1]._reader.set_exception(RuntimeError("by a test"))
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         assert not run.running.done()
         assert run.starts(2) == ["0"]
-    [record] = [one for one in caplog.records if one.message == "worker ended"]
-    assert vars(record).items() >= {"worker": 1, "error": "its channel failed: by a test"}.items()
+    assert run.logged().items() >= {"worker": 1, "error": "its channel failed: by a test"}.items()
 
 
 @pytest.mark.parametrize("moment", range(12))
@@ -293,7 +290,7 @@ def children() -> set[str]:
 
 
 async def test_another_that_cannot_be_started_is_tried_again_while_the_others_serve_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, tries = asyncio.create_subprocess_exec, list[str]()
 
@@ -304,61 +301,52 @@ async def test_another_that_cannot_be_started_is_tried_again_while_the_others_se
         return await real(*command, **options)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", lacks_memory_once)
-    async with fleet_of(tmp_path, restart=AT_ONCE) as run:
+    async with fleet(restart=AT_ONCE) as run:
         await run.until_announced()
         run.fleet._workers[1].kill()
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         assert run.starts(2) == ["0"]
     assert run.starts(1) == ["0", "1"]
-    [record] = [one for one in caplog.records if one.message == "worker start failed"]
-    assert vars(record).items() >= {"worker": 1, "error": "[Errno 12] Cannot allocate memory"}.items()
+    assert (
+        run.logged("worker start failed").items() >= {"worker": 1, "error": "[Errno 12] Cannot allocate memory"}.items()
+    )
 
 
-async def test_workers_serve_on_whatever_comes_of_the_announcement(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fleet_of(tmp_path, on_ready=lambda _: os.write(-1, b"no such file")) as run:
-        await eventually(lambda: "worker manager callback failed" in caplog.messages, what="a failure")
+async def test_workers_serve_on_whatever_comes_of_the_announcement(fleet: Fleet) -> None:
+    async with fleet(on_ready=lambda _: os.write(-1, b"no such file")) as run:
+        await eventually(lambda: "worker manager callback failed" in run.caplog.messages, what="a failure")
         assert not run.running.done()
-        run.stop.set()
-        await run.ends()
+        await run.stops()
 
 
-async def test_one_that_says_what_cannot_be_read_serves_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with fleet_of(tmp_path, ["babbles"]) as run:
+async def test_one_that_says_what_cannot_be_read_serves_on(fleet: Fleet) -> None:
+    async with fleet(["babbles"]) as run:
         await run.until_announced()
         assert (run.starts(1), run.starts(2)) == (["0"], ["0"])
-        run.stop.set()
-        await run.ends()
-    assert "worker message unreadable" in caplog.messages
-    assert "worker ended" not in caplog.messages
+        await run.stops()
+    assert "worker message unreadable" in run.caplog.messages
+    assert "worker ended" not in run.caplog.messages
 
 
-async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fleet_of(tmp_path) as run:
+async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(fleet: Fleet) -> None:
+    async with fleet() as run:
         await run.until_announced()
         run.fleet._workers[1].signal(signal.SIGTERM)
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         assert run.heard(2) == ["worker.note_end_of"]  # so that calls of the other one go on
-    [record] = [one for one in caplog.records if one.message == "worker ended"]
-    assert vars(record)["exit_code"] == 0
+    assert run.logged()["exit_code"] == 0
 
 
-async def test_one_that_does_not_stop_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with fleet_of(tmp_path, ["hangs"], stop_seconds=0.2) as run:
+async def test_one_that_does_not_stop_is_killed(fleet: Fleet) -> None:
+    async with fleet(["hangs"], stop_seconds=0.2) as run:
         await run.until_announced()
-        run.stop.set()
-        await run.ends()
-    assert [vars(one)["worker"] for one in caplog.records if one.message == "worker killed at stop"] == [1]
+        await run.stops()
+    assert [vars(one)["worker"] for one in run.caplog.records if one.message == "worker killed at stop"] == [1]
 
 
-async def test_one_whose_drain_has_become_longer_gets_that_long(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_one_whose_drain_has_become_longer_gets_that_long(fleet: Fleet, tmp_path: Path) -> None:
     clock = SimpleNamespace(now=0.0)
-    async with fleet_of(tmp_path, ["drains"], stop_seconds=0.2, clock=lambda: clock.now) as run:
+    async with fleet(["drains"], stop_seconds=0.2, clock=lambda: clock.now) as run:
         await run.until_announced()
         run.stop.set()
         await eventually(lambda: "drains" in run.heard(1), what="a drain")
@@ -366,17 +354,17 @@ async def test_one_whose_drain_has_become_longer_gets_that_long(
         clock.now = 3000.0
         (tmp_path / "drained").touch()
         await run.ends()
-    assert "worker killed at stop" not in caplog.messages
+    assert "worker killed at stop" not in run.caplog.messages
 
 
-async def test_one_that_says_nothing_for_too_long_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with fleet_of(tmp_path, ["hangs", "serves"], hang_seconds=0.4) as run:
+async def test_one_that_says_nothing_for_too_long_is_replaced(fleet: Fleet) -> None:
+    async with fleet(["hangs", "serves"], hang_seconds=0.4) as run:
         await eventually(lambda: len(run.starts(1)) >= 2, what="a second start")
-    assert "hanging worker killed" in {one.message for one in caplog.records}
+    assert "hanging worker killed" in {one.message for one in run.caplog.records}
 
 
-async def test_a_new_configuration_is_announced_to_those_that_run_and_given_to_later_ones(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path) as run:
+async def test_a_new_configuration_is_announced_to_those_that_run_and_given_to_later_ones(fleet: Fleet) -> None:
+    async with fleet() as run:
         await run.until_announced()
         run.fleet.use(configuration(changed=True))
         run.fleet.reload()
@@ -399,15 +387,14 @@ def restored_logging() -> Generator[None]:
 
 
 async def test_lines_of_all_workers_are_written_whole_by_the_parent(
-    tmp_path: Path, restored_logging: None, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, tmp_path: Path, restored_logging: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stderr = io.StringIO()
     monkeypatch.setattr(sys, "__stderr__", stderr)
     logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": ""})
-    async with fleet_of(tmp_path, ["logs"], ["logs"]) as run:
+    async with fleet(["logs"], ["logs"]) as run:
         await run.until_announced()
-        run.stop.set()
-        await run.ends()
+        await run.stops()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     for worker in (1, 2):
         own = [line for line in lines if line["worker"] == worker]
