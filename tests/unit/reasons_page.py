@@ -1,7 +1,5 @@
 """Writes docs/use/error-reasons.md from the reasons in `errors.py`."""
 
-from __future__ import annotations
-
 from pallas_gateway.errors import FAILURES, REFUSALS
 
 INTRODUCTION = """\

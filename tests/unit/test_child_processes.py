@@ -1,29 +1,24 @@
 """Child processes: their streams, exit codes and ends, under the event loop of `serve` and that of tests."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from threading import enumerate as threads
-from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
 
 from pallas_gateway import child_processes
+from pallas_gateway.child_processes import ChildProcess
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.stdio_processes import children
 from tests.support.waiting import eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
+type Run = Callable[[Callable[[], Awaitable[None]]], None]
 
-    from pallas_gateway.child_processes import ChildProcess
-
-    type Run = Callable[[Callable[[], Awaitable[None]]], None]
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 

@@ -1,7 +1,5 @@
 """The documents name files where they are, and their links lead somewhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

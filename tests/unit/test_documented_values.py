@@ -1,22 +1,17 @@
 """Defaults, limits, variables and keys of `_meta` that documents state are those of the code."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from pallas_gateway.config.model.downstreams import Forwarding, ProcessSettings, TokenExchangeSettings
 from pallas_gateway.identity import grants
 from pallas_gateway.limits import GatewayLimits, RuntimeLimits
 from tests.support.documents import files, name_of, pages
 from tests.unit.config.configuration_page import SECTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydantic import BaseModel
 
 MODELS: tuple[type[BaseModel], ...] = (*(model for _, model in SECTIONS), Forwarding, ProcessSettings)
 STATED = re.compile(

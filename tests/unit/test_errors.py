@@ -1,7 +1,5 @@
 """`errors.py` has the meaning of every reason of a call."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,10 +1,9 @@
 """Limits of answers, over clients of both HTTP libraries."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
-from typing import TYPE_CHECKING, Any, override
+from collections.abc import AsyncIterator
+from typing import Any, override
 
 import httpx
 import httpx2
@@ -12,9 +11,6 @@ import pytest
 
 from pallas_gateway.http_answers import AnswerError, limited
 from pallas_gateway.json_size import MOST_VALUES_OF_SERVERS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 URL = "http://server.test/mcp"
 PIECE = b"x" * 1024

@@ -1,7 +1,5 @@
 """Bodies that would be much larger in memory than on the wire are known before they are parsed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

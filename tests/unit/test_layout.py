@@ -1,7 +1,5 @@
 """A module's unit tests are where its name says."""
 
-from __future__ import annotations
-
 from tests.layout import without_module
 
 OF_NO_MODULE = {

@@ -1,7 +1,5 @@
 """Limits that tests make ample, so that a busy machine fails none: those of the product are these."""
 
-from __future__ import annotations
-
 from pallas_gateway.limits import DatabaseLimits
 
 

@@ -1,7 +1,5 @@
 """Responses that take long: clients that leave, silences, and the last part."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

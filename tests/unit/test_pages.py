@@ -1,7 +1,5 @@
 """Each generated page is what `make docs` writes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.pages import PAGES, ROOT, text_of

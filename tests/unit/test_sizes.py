@@ -1,7 +1,5 @@
 """The project is not larger than tests/figures/budget.toml allows; `python -m tests.figures.sizes` prints both."""
 
-from __future__ import annotations
-
 import ast
 
 from tests.figures.sizes import budget, measured, public_names

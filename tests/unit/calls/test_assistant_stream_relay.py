@@ -1,7 +1,5 @@
 """Which payloads of a peer go on, and what each gateway on the way adds to them."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

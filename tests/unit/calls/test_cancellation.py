@@ -1,7 +1,5 @@
 """Who can cancel which call: only the very client that made it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,11 +1,10 @@
 """The notifications of a call for any course that it takes and any speed at which its client reads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, override
+from typing import Any, ClassVar, override
 
 import pytest
 from hypothesis import note
@@ -17,7 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.support.protocol_clients import McpClient, McpOptions
+from tests.support.protocol_clients import McpClient, McpExchange, McpOptions, Received
 from tests.support.scripted_calls import (
     AGENT,
     DELTA_SECONDS,
@@ -25,16 +24,11 @@ from tests.support.scripted_calls import (
     INNER,
     SERVED,
     Limits,
+    ScriptedCall,
     Speaker,
     Worlds,
     run_courses,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.protocol_clients import McpExchange, Received
-    from tests.support.scripted_calls import ScriptedCall
 
 HEARTBEAT = 10.0
 LIMITS = Limits(backlog=10, live_characters=200, kept=8)

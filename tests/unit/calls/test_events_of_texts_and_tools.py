@@ -1,20 +1,13 @@
 """The texts and tools of a call as clients of the OpenAI API and the threads API read them, at any speed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, ClassVar, override
+from pathlib import Path
+from typing import Any, ClassVar, override
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.protocol_clients import ChatExchange, TurnExchange
-from tests.support.scripted_calls import AGENT, INNER, SERVED, Worlds, run_courses
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.protocol_clients import Exchange
-    from tests.support.scripted_calls import ScriptedCall
+from tests.support.protocol_clients import ChatExchange, Exchange, TurnExchange
+from tests.support.scripted_calls import AGENT, INNER, SERVED, ScriptedCall, Worlds, run_courses
 
 TURN_BREAK = "\n\n"
 

@@ -1,7 +1,5 @@
 """A file is the image that its first bytes say."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

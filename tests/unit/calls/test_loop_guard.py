@@ -1,21 +1,16 @@
 """When a loop is halted: against an oracle that keeps every round and compares them the slow way."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
 
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, signature
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hypothesis.strategies import DataObject
 
 type Round = Sequence[ToolOutcome]
 

@@ -1,7 +1,5 @@
 """Parameters of a call as values: what is read, what is refused, and what counts when several have something to say."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,11 +1,11 @@
 """The questions of calls for any course that calls, clients, time and the gateway's stop take."""
 
-from __future__ import annotations
-
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, override
+from typing import Any, ClassVar, override
 
 import pytest
 from hypothesis import note
@@ -17,19 +17,11 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pallas_gateway.calls.questions import Question
+from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.limits import QuestionLimits
-from tests.support.protocol_clients import McpClient, McpOptions
-from tests.support.scripted_calls import AGENT, SERVER, Worlds, run_courses
-
-if TYPE_CHECKING:
-    import asyncio
-    from pathlib import Path
-
-    from pallas_gateway.calls.questions import Answer
-    from tests.support.protocol_clients import Era, McpExchange
-    from tests.support.scripted_calls import ScriptedCall
+from tests.support.protocol_clients import Era, McpClient, McpExchange, McpOptions
+from tests.support.scripted_calls import AGENT, SERVER, ScriptedCall, Worlds, run_courses
 
 PEER = "peer"
 ASK_SECONDS, CALL_SECONDS = 60.0, 100.0

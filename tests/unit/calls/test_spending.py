@@ -1,10 +1,9 @@
 """What calls have used, with their nested calls, and when a budget ends one."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import pytest
 from hypothesis import given
@@ -17,9 +16,6 @@ from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.limits import PriceSettings
 from pallas_gateway.tasks import TaskOwner
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PRICES = Prices(
     {"openai.gpt-5": PriceSettings(input=1, cached_input=0.1, output=10), "any": PriceSettings(input=2, output=4)}

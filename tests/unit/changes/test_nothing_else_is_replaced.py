@@ -1,20 +1,16 @@
 """The gateway replaces nothing in libraries but by the registry of changes, `runtime/seams/` and named adapters."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pallas_gateway.changes import change, names
 from tests.support.commands import started
 from tests.unit.changes.foreign_attributes import maker_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[3]
 SEAMS = "pallas_gateway.runtime.seams."

@@ -1,11 +1,11 @@
 """The registry checks, orders, installs, switches and closes changes, here those of a small library in files."""
 
-from __future__ import annotations
-
 import logging
 import sys
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +14,6 @@ from pallas_gateway.changes.change import LOADED, SERVER, START
 from pallas_gateway.changes.registry import CHANGES, FAST_PATHS, Registry
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import PlatformError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 LIBRARY = {
     "": "",

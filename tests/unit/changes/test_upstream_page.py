@@ -1,7 +1,5 @@
 """docs/upstream.md is made from the files of changes, which all say what they do; `make docs` writes it."""
 
-from __future__ import annotations
-
 import re
 from inspect import getdoc
 from pathlib import Path

@@ -3,8 +3,6 @@
 The first line of a file is the title of its section, its paragraphs `Symptom:` and `Repair:` the text.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Images and PDFs that clients send from files."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

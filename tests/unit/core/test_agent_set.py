@@ -1,10 +1,9 @@
 """Agents that come, go, change and come back while calls run: who answers, and what the metrics say of them."""
 
-from __future__ import annotations
-
 import asyncio
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,10 +13,6 @@ from pallas_gateway.runtime.protocols import Downstream
 from tests.support.memory_hosting import Hosting, StoredAgent, hosting
 from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, text_of
 from tests.support.waiting import Gate, eventually, tick
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 DEAD = Downstream("dead", "http://127.0.0.1:1/mcp")
 

@@ -1,13 +1,12 @@
 """The one way in: what a call has before its arguments are read, and how each end reaches the API that encodes it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from pallas_gateway.calls.call import Call, Message
+from pallas_gateway.calls.call import Call, Message, Reply
 from pallas_gateway.core.call_request import CallRequest, requested
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
@@ -15,11 +14,6 @@ from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.runtime.protocols import ParentCall
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, fail, say, unread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pallas_gateway.calls.call import Reply
 
 
 async def answered_by(

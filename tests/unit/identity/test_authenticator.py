@@ -1,13 +1,12 @@
 """Who holds a token: each way in which one is not good, and what becomes of one that is."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +14,7 @@ import respx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joserfc import jwt
-from joserfc.jwk import ECKey, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 from pydantic import ValidationError
 
 from pallas_gateway.config.model.auth import AuthSettings
@@ -26,11 +25,6 @@ from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.tasks import TaskOwner
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from joserfc.jwk import Key
 
 ISSUER, JWKS = "https://login.example.com", "https://login.example.com/jwks"
 HERE = "https://agents.example.com/agents/echo/mcp"

@@ -1,7 +1,5 @@
 """The table of who may do what with an agent."""
 
-from __future__ import annotations
-
 import pytest
 
 from pallas_gateway.identity.caller import ANONYMOUS, Caller

@@ -1,23 +1,17 @@
 """The authorization server's keys: fetched rarely, kept when it is down, renewed when a token names a new one."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 import respx
-from joserfc.jwk import ECKey, OctKey, RSAKey
+from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from pallas_gateway.identity.issuer_keys import FRESH_SECONDS, MOST_FETCHES, PER_SECONDS, RETRY_SECONDS, IssuerKeys
 from pallas_gateway.tasks import TaskOwner
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from joserfc.jwk import KeySet
 
 URI = "https://login.example.com/jwks"
 ONE = RSAKey.generate_key(2048, {"kid": "one"}).as_dict(private=False)

@@ -1,23 +1,17 @@
 """The end of a certificate, as the log, `check` and the metrics have it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.process import certificates
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pallas_gateway.config.loading.configuration import Configuration
 
 
 def configured(path: Path, *days: float) -> Configuration:

@@ -1,26 +1,20 @@
 """Noticing that a file is another one: edits, replacements and links, and nothing else; also where no watch is had."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import watchfiles
 
-from pallas_gateway.file_stamps import stamp
+from pallas_gateway.file_stamps import Files, stamp
 from pallas_gateway.process.file_watch import FileWatch
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from pallas_gateway.file_stamps import Files
 
 
 @dataclass

@@ -1,13 +1,12 @@
 """Parts of connections by themselves: what an app receives, the limit for unread answers, rate-limited faults."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -22,9 +21,6 @@ from pallas_gateway.process.http_connections.inbox import Apps, Inbox
 from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, RateLimit
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PIECE = {"type": "http.request", "body": b"x", "more_body": True}
 GONE = {"type": "http.disconnect"}

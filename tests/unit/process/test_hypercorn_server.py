@@ -1,13 +1,14 @@
 """Hypercorn on bound sockets: a port that nobody accepts on any more refuses connections."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging
 import socket
+import ssl
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import hypercorn.asyncio.run
@@ -16,27 +17,19 @@ from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.events import Updated
 from hypercorn.protocol.h11 import H11Protocol
+from starlette.types import ASGIApp
 
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.limits import ConnectionLimits
 from pallas_gateway.process.http_connections.connection import Connection, Settings, install
 from pallas_gateway.process.hypercorn_server import HypercornServer
 from pallas_gateway.process.sockets import bind
-from tests.support.asgi import http_only, respond_json, until_disconnect
+from tests.support.asgi import Receive, Scope, Send, http_only, respond_json, until_disconnect
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import HOST
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from starlette.types import ASGIApp
-
-    from tests.support.asgi import Receive, Scope, Send
 
 
 class Page:

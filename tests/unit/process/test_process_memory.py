@@ -1,7 +1,5 @@
 """Memory that was freed is used again without the system. In processes of their own."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

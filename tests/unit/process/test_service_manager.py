@@ -1,15 +1,14 @@
 """What systemd hears: real datagrams on a real socket, by path and by abstract name."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
 import socket
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic_ns
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,10 +17,6 @@ from tests.support.calling import ask
 from tests.support.gateway import Agent, gateway_and_model
 from tests.support.scripted_llm import hang
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-    from pathlib import Path
 
 ABSTRACT = f"@pallas-test-{os.getpid()}"
 

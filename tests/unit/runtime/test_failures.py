@@ -1,7 +1,5 @@
 """What is said of a model that did not answer: its provider's own words, or why there was no connection."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

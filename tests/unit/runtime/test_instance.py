@@ -1,7 +1,5 @@
 """How an instance is given back: in its own time, but not for ever."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """What the product relies on inside fast-agent, and in what it brings, is checked by name before it is used."""
 
-from __future__ import annotations
-
 import pytest
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.mcp.mcp_aggregator import MCPAggregator

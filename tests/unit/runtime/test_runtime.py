@@ -1,18 +1,14 @@
 """The `Runtime` on fast-agent, as far as it starts no agent."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from pallas_gateway.runtime.protocols import Declared
 from pallas_gateway.runtime.runtime import FastAgentRuntime
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,23 +1,15 @@
 """Counters in memory: their number, their size, and what those without a counter of their own share."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_gateway.shared.counters import MOST_COUNTERS, MOST_TABLES, Counter, Counters
-from pallas_gateway.shared.protocol import UsedCounter
+from pallas_gateway.shared.counters import MOST_COUNTERS, MOST_TABLES, CountedLease, Counter, Counters
+from pallas_gateway.shared.protocol import UsedCounter, Wanted
 from tests.support.shared_state import DAY, Clock, wanted
-
-if TYPE_CHECKING:
-    import pytest
-
-    from pallas_gateway.shared.counters import CountedLease
-    from pallas_gateway.shared.protocol import Wanted
 
 
 class Counted(Counters):

@@ -1,19 +1,14 @@
 """Writes docs/operate/log-events.md: the calls of loggers in the package, and the comments directly above them."""
 
-from __future__ import annotations
-
 import ast
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pallas_gateway
 from pallas_gateway.telemetry.logs import QUIET_LOGGERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 type Values = dict[str, list[ast.expr]]
 

@@ -1,18 +1,13 @@
 """Writes docs/operate/metrics.md: help texts and types of the metrics, and the docstrings below their definitions."""
 
-from __future__ import annotations
-
 import ast
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics import MetricWrapperBase
 
 from pallas_gateway.telemetry import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 INTRODUCTION = """\
 # Metrics

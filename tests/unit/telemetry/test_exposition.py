@@ -1,22 +1,16 @@
 """The text of the metrics is the present one, in each format."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.registry import Collector
 
 from pallas_gateway.telemetry.metrics import Metrics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from prometheus_client.registry import Collector
-
-    type Encode = Callable[[Collector], bytes]
+type Encode = Callable[[Collector], bytes]
 
 
 @pytest.fixture

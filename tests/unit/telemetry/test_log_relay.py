@@ -1,22 +1,17 @@
 """Lines of workers reach the outputs of their parent whole, in order, and several in one go."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from pallas_gateway.telemetry.log_outputs import FileOutput
 from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe, write_lines
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import pytest
 
 
 @contextmanager

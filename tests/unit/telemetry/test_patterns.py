@@ -3,16 +3,15 @@
 The texts are made from the patterns, so a new pattern is tried without a line here.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from time import thread_time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import Field, TypeAdapter
@@ -22,9 +21,6 @@ import pallas_gateway
 from pallas_gateway.telemetry import redaction
 from pallas_gateway.telemetry.redaction import cleaned, redacted, without_numbers
 from tests.support.patterns import MEASURABLE_SECONDS, Hostile, growth, hostile_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PACKAGE = Path(pallas_gateway.__file__).parent
 USES = {"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}

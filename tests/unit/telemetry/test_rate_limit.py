@@ -1,7 +1,5 @@
 """Refused callers: all counted, each reason said once a minute."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Metrics of two workers, each a process of its own, as whoever of them is asked tells them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,18 +1,11 @@
 """Questions of a call: which are open, and how the oldest one is closed."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from pallas_gateway.calls.asking.asking import Questions
-from pallas_gateway.calls.questions import EXPIRED, MODES, Answer, Question
+from pallas_gateway.calls.questions import EXPIRED, MODES, Answer, Mode, Question
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from pallas_gateway.calls.questions import Mode
 
 
 class _Person:

@@ -1,24 +1,17 @@
 """States of which each is accepted once, by processes that share what was used."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import pytest
 
 from pallas_gateway.calls.asking.used_states import StatesUnavailableError, UsedStates
 from pallas_gateway.shared.memory import Memory
-from pallas_gateway.shared.protocol import SharedAwayError
-from tests.support.shared_state import CARRIERS, turns
+from pallas_gateway.shared.protocol import Shared, SharedAwayError
+from tests.support.shared_state import CARRIERS, Carrier, turns
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from pallas_gateway.shared.protocol import Shared
-    from tests.support.shared_state import Carrier
 
 
 class Slow(Memory):

@@ -1,7 +1,5 @@
 """The text of the served agent: all that it says, once and in order, whatever its model and the gateway add."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

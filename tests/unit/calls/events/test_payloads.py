@@ -1,7 +1,5 @@
 """Events as payloads of the assistant stream, field by field."""
 
-from __future__ import annotations
-
 import pytest
 
 from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, Payload

@@ -1,7 +1,5 @@
 """Progress numbers and words: whatever happens in whatever order, clients see numbers that only rise."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Events that wait for a slow reader: in order, text joined, bounded."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

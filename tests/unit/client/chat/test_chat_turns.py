@@ -1,7 +1,5 @@
 """How much of a conversation goes along."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What stands on the screen: the answer once, whatever order it comes in, and nothing a terminal would obey."""
 
-from __future__ import annotations
-
 import io
 import sys
 from typing import Any, override

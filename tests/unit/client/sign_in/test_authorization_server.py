@@ -1,7 +1,5 @@
 """What an authorization server answers, as far as no test with a whole one has it."""
 
-from __future__ import annotations
-
 import base64
 import json
 

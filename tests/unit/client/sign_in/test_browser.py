@@ -1,7 +1,5 @@
 """Sign-in by a browser: where one is opened, what it is sent, and a second answer."""
 
-from __future__ import annotations
-
 import json
 import webbrowser
 from urllib.parse import parse_qs, parse_qsl, urlsplit

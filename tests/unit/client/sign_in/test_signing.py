@@ -3,10 +3,9 @@
 With a device code: how often the server is asked, and how the wait ends.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,9 +13,6 @@ import pytest
 from pallas_gateway.client.sign_in import signing
 from pallas_gateway.client.sign_in.authorization_server import AuthorizationServer, Metadata, OAuthError, Offer
 from pallas_gateway.client.sign_in.signing import sign_in_by_code
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class DiscoveredError(Exception):

@@ -1,19 +1,13 @@
 """What a reload leaves for a restart."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from pallas_gateway.config.loading.configuration import needing_a_restart
+from pallas_gateway.config.loading.configuration import Configuration, needing_a_restart
 from tests.support.configuration import load_deployment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pallas_gateway.config.loading.configuration import Configuration
 
 PORT = 24200
 

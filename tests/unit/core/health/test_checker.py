@@ -1,18 +1,16 @@
 """Asking whether an agent is well: one round of probes for all who ask, and gauges that say what it found."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
+import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.core.health.checker import HealthChecker, HealthRounds
@@ -25,12 +23,6 @@ from tests.support.asgi import Receive, Scope, Send, http_only, read_body, respo
 from tests.support.listener import reserved_port, serve_app
 from tests.support.odd_server import HANDSHAKE
 from tests.support.waiting import Changes, Gate, tick
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import pytest
-
 
 SINCE = datetime(2026, 11, 3, 12, 0, 5, tzinfo=UTC)
 READY = Life("ready", SINCE)

@@ -1,7 +1,5 @@
 """docs/use/threads.md lists the reasons of errors with their statuses."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a refused body or query is told: every problem, by the names of keys, and never their values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The OpenAPI document is valid, has all operations, and describes definitions as they are read."""
 
-from __future__ import annotations
-
 import re
 from typing import get_args
 

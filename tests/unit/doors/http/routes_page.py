@@ -1,16 +1,10 @@
 """Writes docs/use/routes.md from the table of routes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from pallas_gateway.composition.features import FEATURES
+from pallas_gateway.core.feature import ListedRoute
 from pallas_gateway.doors.http import open_endpoints
 from pallas_gateway.doors.http.routes import of_api, others
 from pallas_gateway.doors.openai import api as openai_api
-
-if TYPE_CHECKING:
-    from pallas_gateway.core.feature import ListedRoute
 
 INTRODUCTION = """\
 # Routes

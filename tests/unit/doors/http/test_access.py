@@ -1,14 +1,14 @@
 """The gate before the agents alone: what a body, headers and a path decide. The rest is in e2e/test_identity."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp
 
 from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.loading.configuration import Configuration, StoredIdentity
@@ -28,16 +28,10 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from pallas_gateway.urls import Addresses
+from tests.support.asgi import Message as AsgiMessage
+from tests.support.asgi import Scope
 from tests.support.challenges import parse_challenge
 from tests.support.memory_runtime import MemoryRuntime
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.types import ASGIApp
-
-    from tests.support.asgi import Message as AsgiMessage
-    from tests.support.asgi import Scope
 
 KEYS = {"viewer": ["view:agents:echo"], "runner": ["run:agents:echo"], "nobody": []}
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}

@@ -1,25 +1,20 @@
 """Requests of one agent's endpoint: who gets a session id, and which methods there are."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from starlette.requests import Request
 
 from pallas_gateway.core.calls import Calls
+from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.doors.http.access import RequestedEndpoint
 from pallas_gateway.doors.http.agent_routes import serve
+from pallas_gateway.doors.mcp.envelope import McpRequest
+from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.urls import ALL_AGENTS
-from tests.support.asgi import read_body, respond_json
-
-if TYPE_CHECKING:
-    from pallas_gateway.core.gateway import Gateway
-    from pallas_gateway.doors.mcp.envelope import McpRequest
-    from pallas_gateway.doors.mcp.mcp_servers import McpServers
-    from tests.support.asgi import Message, Scope, Send
+from tests.support.asgi import Message, Scope, Send, read_body, respond_json
 
 SESSION = "mcp-session-id"
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}

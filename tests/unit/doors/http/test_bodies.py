@@ -1,20 +1,15 @@
 """Bodies that come slowly, or not at all: what is hard to bring about over a real connection."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
 
 from pallas_gateway.doors.http.bodies import AnswerAfterBody
 from pallas_gateway.limits import BodyLimits
-from tests.support.asgi import AsgiClient, answering, piece, respond_json
+from tests.support.asgi import AsgiClient, Message, Receive, Scope, Send, answering, piece, respond_json
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from tests.support.asgi import Message, Receive, Scope, Send
 
 
 def guard(app: Any, **limits: float) -> AnswerAfterBody:

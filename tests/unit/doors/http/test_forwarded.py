@@ -1,20 +1,15 @@
 """Whose word is taken for who the client is: tables for what proxies send, properties for what anybody may send."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pallas_gateway.doors.http.forwarded import TrustedProxies
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.asgi import Receive, Scope, Send
+from tests.support.asgi import Receive, Scope, Send
 
 PROXY, SECOND_PROXY, STRANGER, CLIENT = "127.0.0.1", "10.1.2.3", "192.0.2.66", "203.0.113.9"
 TRUSTED = ("127.0.0.1/32", "10.0.0.0/8", "::1/128", "fd00::/8")

@@ -1,10 +1,7 @@
 """The check of Host and Origin: each form of a name, and the refusals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +11,6 @@ from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.deployment import Deployment, GatewaySettings
 from pallas_gateway.doors.http.host_check import HostCheck
 from tests.support.asgi import AsgiClient, answering, piece
-
-if TYPE_CHECKING:
-    pass
 
 HOST = "fd00::1"
 

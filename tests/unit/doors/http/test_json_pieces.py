@@ -1,7 +1,5 @@
 """JSON in pieces is the document as a whole, and keeps nothing that was sent."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

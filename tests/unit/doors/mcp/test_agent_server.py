@@ -1,13 +1,12 @@
 """The two ends of a client's request: what it is told and in which form, and what becomes of the call when it goes."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import logging
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -27,10 +26,6 @@ from tests.support.clients import MODERN_VERSION
 from tests.support.hosted import pending
 from tests.support.memory_runtime import MemoryAgent
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
 
 OLDER, MODERN = "2025-11-25", MODERN_VERSION
 LEVEL = "io.modelcontextprotocol/logLevel"

@@ -1,7 +1,5 @@
 """The envelope of an MCP request is parsed at most once; what may be a call counts as one."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, override
 

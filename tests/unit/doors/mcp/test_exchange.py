@@ -1,14 +1,13 @@
 """Calls over HTTP: what is sent is what the SDK's own transports send; a client may leave at any time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from mcp import MCPError
@@ -45,9 +44,6 @@ from tests.support.clients import MODERN_VERSION
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, tell_a_turn
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
 
 type Sent = tuple[Any, Mapping[str, str]]
 """A body, and headers."""

@@ -1,26 +1,21 @@
 """What a client that breaks, is stuck or leaves does to its call; the rest is in test_events_of_mcp_calls.py."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
+
+from pallas_gateway.calls.assistant_stream import Payload
 from pallas_gateway.calls.events.events import Emitter, TextDelta, ToolReported, TurnEnded
 from pallas_gateway.calls.events.progress import ProgressEvent
 from pallas_gateway.calls.events.queue import MOST_EVENTS, EventQueue, StreamOptions
 from pallas_gateway.doors.mcp.notifications import Notifications
 from tests.support.sending import sending
 from tests.support.waiting import Gate, eventually, tick
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    import pytest
-
-    from pallas_gateway.calls.assistant_stream import Payload
 
 NEVER = 3600.0
 

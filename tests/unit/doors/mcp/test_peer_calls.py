@@ -1,16 +1,17 @@
 """Agents that call each other in the process: the caller that a peer sees, what reaches it, and how its calls end."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import MCPError
+from mcp_types import CallToolResult
 
-from pallas_gateway.calls.call import Call, Message
+from pallas_gateway.calls.call import Call, Message, Reply
 from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.doors.mcp.peer_calls import PeerCalls
 from pallas_gateway.errors import AgentUnavailableError
@@ -20,18 +21,9 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.runtime.protocols import NestedRequest, ParentCall
 from pallas_gateway.urls import ALL_AGENTS
-from tests.support.memory_hosting import hosting
+from tests.support.memory_hosting import Hosting, hosting
 from tests.support.memory_runtime import MemoryAgent, RecordingOutlet, say, tell_a_turn, unread
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from mcp_types import CallToolResult
-
-    from pallas_gateway.calls.call import Reply
-    from tests.support.memory_hosting import Hosting
 
 KEY = {"name": "ci", "sha256": hash_of("own-key"), "grants": ["run:agents"]}
 _of_parent: ContextVar[str] = ContextVar("of_parent", default="nothing")

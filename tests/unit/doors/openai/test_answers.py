@@ -1,11 +1,9 @@
 """Parts of the API for OpenAI's clients that no client brings about at will."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.resources import Resource
@@ -15,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
-from pallas_gateway.calls.events.events import Emitter, ToolCall, TurnEnded
+from pallas_gateway.calls.events.events import Emitter, EventSink, ToolCall, TurnEnded
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.core.call_request import requested
 from pallas_gateway.doors.openai import answers
@@ -29,9 +27,6 @@ from pallas_gateway.telemetry import traces
 from tests.support.asgi import Wire
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, say
-
-if TYPE_CHECKING:
-    from pallas_gateway.calls.events.events import EventSink
 
 SCOPE = {"type": "http", "headers": [], "method": "GET", "path": "/"}
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

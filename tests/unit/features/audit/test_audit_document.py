@@ -1,12 +1,11 @@
 """docs/operate/audit.md has every field and action, and no other."""
 
-from __future__ import annotations
-
 import ast
 import hmac
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import pallas_gateway
 from pallas_gateway.calls.trail import MOST_OF_ALL, MOST_OF_CLIENT
@@ -14,9 +13,6 @@ from pallas_gateway.core.offers import Action
 from pallas_gateway.features.audit.audit_log import HASHED_FIELDS, with_hashed_names
 from pallas_gateway.features.audit.chain import FIELDS, LONGEST_LINE, LONGEST_VALUE, SHORTEST_HASH
 from pallas_gateway.features.definitions.http.api import GRANT_OF
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = Path(pallas_gateway.__file__).parent
 OTHERS = ("approve", "answer", "request", *get_args(Action.__value__))

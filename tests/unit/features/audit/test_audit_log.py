@@ -1,7 +1,5 @@
 """The writer of the audit log: it continues its chain, through restarts, rotation, full disks and crashes."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json
@@ -12,9 +10,10 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,9 +21,6 @@ from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.features.audit.audit_log import AuditLog, AuditLogError, AuditUnavailableError
 from pallas_gateway.features.audit.chain import BEGIN, Head
 from pallas_gateway.features.audit.verifying import CUT, ChainFinding, verify
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 FILE = "audit.log"
 CALL = {"action": "call", "outcome": "allowed", "caller": "key:ci-1"}

@@ -1,10 +1,9 @@
 """Lines of the audit log: one JSON object each, in ASCII, whatever the names in it are."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,9 +24,6 @@ from pallas_gateway.features.audit.chain import (
     next_line,
     tail_of_file,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TIME = "2026-11-24T05:00:00.000Z"
 HOSTILE = (

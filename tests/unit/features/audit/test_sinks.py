@@ -1,16 +1,15 @@
 """Outputs of the audit log that are no files: stdout and syslog."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
 import socket
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from threading import enumerate as threads
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +18,6 @@ from pallas_gateway.features.audit import sinks
 from pallas_gateway.features.audit.audit_log import AuditLog
 from pallas_gateway.features.audit.chain import link_of
 from pallas_gateway.features.audit.sinks import SyslogSink, sink_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TIME = "2026-11-24T05:00:00.000Z"
 RFC_5424 = re.compile(rb"<110>1 (\S+) (\S+) pallas-gateway (\d+) audit - (\{.*\})")

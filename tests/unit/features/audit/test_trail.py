@@ -1,14 +1,13 @@
 """The decisions of a gateway in its audit log: both lines of each call, and few of strangers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 from collections import Counter
+from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +18,6 @@ from pallas_gateway.features.audit.audit_log import AuditLog
 from pallas_gateway.features.audit.feature import AuditFeature, AuditGate
 from pallas_gateway.features.audit.trail import AuditTrail
 from tests.support.memory_runtime import a_call
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENDED = CallEnd("ok", "endTurn", 0.1, 5)
 FACTS = {"caller": "key:ci", "agent": "echo", "call_id": "1", "address": "192.0.2.7"}

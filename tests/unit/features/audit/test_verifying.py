@@ -1,9 +1,8 @@
 """Verification finds every edit before a kept head, and tells lines that a crash cut from these."""
 
-from __future__ import annotations
-
 import gzip
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
@@ -11,10 +10,6 @@ from hypothesis import strategies as st
 
 from pallas_gateway.features.audit.chain import BEGIN, LONGEST_LINE, Head, hash_of, next_line
 from pallas_gateway.features.audit.verifying import CUT, FOREIGN, MOST_FINDINGS, ChainFinding, Verification, verify
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 LINES = 12
 TIME = "2026-11-24T05:00:00.000Z"

@@ -1,7 +1,5 @@
 """Definitions as clients write them: both spellings of keys, all problems at once, and hostile documents."""
 
-from __future__ import annotations
-
 import json
 import re
 from time import process_time

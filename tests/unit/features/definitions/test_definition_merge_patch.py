@@ -1,7 +1,5 @@
 """RFC 7396: its own table of examples, and that nothing given is changed."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

@@ -1,19 +1,15 @@
 """The configuration of a file with the agents of the database, and why some of them may not run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.features.definitions.merging import Known, merged
 from pallas_gateway.features.definitions.records import Snapshot, StoredAgent
 from tests.support.definers import FILE_AGENTS, RELEASED, SIMPLE, configured
-
-if TYPE_CHECKING:
-    from pallas_gateway.config.loading.configuration import Configuration
 
 CREATED, UPDATED = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC)
 

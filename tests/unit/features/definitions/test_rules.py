@@ -1,10 +1,9 @@
 """What the operator has released, sub-agents and circles: each rule with its sentence."""
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from fast_agent.llm.model_factory import SUPPORTED_MODEL_QUERY_KEYS
@@ -20,9 +19,6 @@ from pallas_gateway.features.definitions.rules import (
     why_no_name,
 )
 from tests.support.definers import RELEASED, configured
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 NONE = "none is released (gateway.agents_may_use)"
 BASE: dict[str, Any] = {"instruction": "You help.", "model": "openai.gpt-5"}

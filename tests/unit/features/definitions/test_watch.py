@@ -1,11 +1,9 @@
 """The watch of the database: one statement a second, and what it knows of the changes that were applied."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +11,6 @@ from pallas_gateway.features.definitions.records import Snapshot
 from pallas_gateway.features.definitions.watch import AgentWatch
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from tests.support.waiting import Changes, eventually, tick
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class FakeSource:

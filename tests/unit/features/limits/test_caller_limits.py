@@ -1,14 +1,13 @@
 """The limits of one process: admissions, charges and ends of calls, while its counters are there and while not."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import pytest
 
-from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd, Permit
 from pallas_gateway.config.model.limits import LimitsSettings
 from pallas_gateway.core.offers import CallEntry, UsedLimit
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
@@ -16,15 +15,9 @@ from pallas_gateway.features.limits import caller_limits
 from pallas_gateway.features.limits.caller_limits import MEASURE_EVERY_SECONDS, CallerLimits
 from pallas_gateway.shared.counters import Counters
 from pallas_gateway.shared.memory import MemoryState
-from pallas_gateway.shared.protocol import SharedAwayError
+from pallas_gateway.shared.protocol import SharedAwayError, Wanted
 from pallas_gateway.shared.remote import Remote, SharedOfWorker
 from tests.support.shared_state import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pallas_gateway.calls.permit import Permit
-    from pallas_gateway.shared.protocol import Wanted
 
 ENDED = CallEnd("ok", "endTurn", 0.1, 5)
 RULE = {"calls_per_minute": 3, "calls_at_once": 2, "tokens_per_day": 30}

@@ -1,7 +1,5 @@
 """The rules that apply to a call, and the key of its counter in each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

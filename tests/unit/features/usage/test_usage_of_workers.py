@@ -1,7 +1,5 @@
 """Usage over workers: changes of each worker reach the parent once, and each reads the usage of all."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

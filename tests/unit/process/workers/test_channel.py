@@ -1,7 +1,5 @@
 """Calls between a worker and its parent, over a pair of sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import struct

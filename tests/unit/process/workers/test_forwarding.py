@@ -1,18 +1,18 @@
 """Requests between two workers, over their sockets, with a test in place of the parent and of the clients."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import uvloop
 from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pallas_gateway.calls.asking.elsewhere import (
     FOR_ONE_KEY,
@@ -26,11 +26,6 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.process.workers import forwarding
 from pallas_gateway.process.workers.forwarding import WorkerForwarding, socket_of
 from tests.support.waiting import eventually, tick
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HERE, THERE = "0" * 8, "1" * 8
 SCOPE: dict[str, Any] = {

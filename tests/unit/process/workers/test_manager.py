@@ -1,7 +1,5 @@
 """The parent of several workers, with programs that only behave like workers."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import io
@@ -11,10 +9,11 @@ import os
 import signal
 import socket
 import sys
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -35,11 +34,8 @@ from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.patient_gateway import fork_workers
 from tests.support.waiting import eventually
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-    from contextlib import AbstractAsyncContextManager
+type Fleet = Callable[..., AbstractAsyncContextManager[Run]]
 
-    type Fleet = Callable[..., AbstractAsyncContextManager[Run]]
 
 REREADING = Rereading(None, Overrides(), watch=False)
 COMMAND = (sys.executable, "-P", str(Path(fake_worker.__file__)))

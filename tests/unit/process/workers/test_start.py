@@ -1,14 +1,9 @@
 """Folders of killed gateways are removed by the next one, and no others."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pallas_gateway.process.workers.start import PREFIX, shared_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def folders(place: Path) -> set[Path]:

@@ -1,7 +1,5 @@
 """A worker's side of its channel, with a test in place of the parent."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -9,10 +7,12 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,10 +22,6 @@ from pallas_gateway.process.workers.channel import frame_of_call
 from pallas_gateway.process.workers.start import Rereading, Start
 from pallas_gateway.process.workers.worker_side import WorkerSide
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The course of a call, compressed for another process."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from types import SimpleNamespace

@@ -1,44 +1,34 @@
 """A peer as fast-agent sees it: a connected server whose tools are called in the process."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import pytest
 from fast_agent.config import MCPServerSettings, MCPSettings, Settings
 from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, TextContent, Tool
 
 from pallas_gateway.calls.asking.asking import Questions
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.questions import Answer, Question
+from pallas_gateway.calls.questions import Answer, Mode, Question
 from pallas_gateway.doors.mcp.tools import health_tool, message_tool
-from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.identity.caller import ANONYMOUS, Caller
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.instance import Connections
-from pallas_gateway.runtime.protocols import ParentCall
+from pallas_gateway.runtime.protocols import NestedRequest, ParentCall
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from pallas_gateway.urls import ALL_AGENTS
 from tests.support.memory_runtime import a_spec, unread
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from mcp_types import Tool
-
-    from pallas_gateway.calls.questions import Mode
-    from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.runtime.protocols import NestedRequest
 
 URL = "http://localhost:24201/mcp"
 

@@ -1,7 +1,5 @@
 """How providers want parameters, as far as no request over HTTP shows it (tests/e2e/test_parameters_on_the_wire.py)."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

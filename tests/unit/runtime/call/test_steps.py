@@ -1,10 +1,9 @@
 """What is stored of a round of tools, and what a model reads of it later."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from fast_agent.constants import (
@@ -32,9 +31,6 @@ from pallas_gateway.calls.call import Message, Step, StepLog
 from pallas_gateway.runtime.call.steps import StepRecorder, replayed
 from pallas_gateway.tasks import at_once
 from pallas_gateway.telemetry.redaction import hiding
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MOST = 1_000
 TOKEN = "token-of-the-caller-0815"

@@ -1,7 +1,5 @@
 """Events of tool calls: which of several a program's question belongs to."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, cast
 

@@ -1,8 +1,6 @@
 """Downstreams that are down at the start of their agent, found without a request."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +8,6 @@ from pallas_gateway.runtime.downstreams import downstream_log
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog, Outages
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from tests.support.listener import black_hole, reserved_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROXIES = ("http_proxy", "all_proxy", "no_proxy")
 

@@ -1,17 +1,13 @@
 """Checks of results by sessions that have no listing yet."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 from mcp_types import CallToolResult, TextContent
 
 from pallas_gateway.runtime.downstreams import result_checks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class _Hanging:

@@ -1,16 +1,11 @@
 """Filters of tools that match nothing: judged once every server that they are for has been listed, logged once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from fast_agent.agents.agent_types import AgentConfig
 
 from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def filters(servers: Sequence[str], varying: Sequence[str] = (), **patterns: list[str]) -> FilterReport:

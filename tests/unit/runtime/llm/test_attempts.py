@@ -1,7 +1,5 @@
 """Which failures of a provider are worth another request, and after how long."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx2

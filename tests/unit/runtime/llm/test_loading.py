@@ -1,17 +1,11 @@
 """Loading of providers' classes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+import pytest
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.changes.registry import Registry
 from pallas_gateway.runtime import preparation
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_the_library_of_a_provider_is_changed_for_its_first_agent_only(monkeypatch: pytest.MonkeyPatch) -> None:

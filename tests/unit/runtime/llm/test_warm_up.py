@@ -1,15 +1,11 @@
 """Warming up the libraries of LLM providers."""
 
-from __future__ import annotations
-
 from functools import cache
 from threading import Thread
-from typing import TYPE_CHECKING
+
+import pytest
 
 from pallas_gateway.runtime.llm import warm_up
-
-if TYPE_CHECKING:
-    import pytest
 
 
 class Llm:

@@ -1,9 +1,9 @@
 """Which agent of a module or card an entry serves, and what is said when that is not clear."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fast_agent.core.fastagent import FastAgent
@@ -11,10 +11,6 @@ from fast_agent.core.fastagent import FastAgent
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.loading.agent_choice import parts_of, served_agent
 from tests.support.memory_runtime import a_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 type Define = Callable[[FastAgent], object]
 

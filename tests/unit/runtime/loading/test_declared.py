@@ -1,7 +1,5 @@
 """Declared agents as they are made: every sentence for what may be wrong with one, and what of tools is let through."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path

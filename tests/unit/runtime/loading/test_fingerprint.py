@@ -1,7 +1,5 @@
 """Whether another start would make the same agent: its plan, its files, and of the settings only what it uses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

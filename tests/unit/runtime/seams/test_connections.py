@@ -1,15 +1,14 @@
 """HTTP clients of connections to downstreams."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import httpx2
 import pytest
 from fast_agent.mcp import client_gateway
 
-from pallas_gateway.calls.asking.asking import CANNOT_ASK, AskRules, Questions
-from pallas_gateway.calls.questions import Answer, Question
+from pallas_gateway.calls.asking.asking import CANNOT_ASK, Asker, AskRules, Questions
+from pallas_gateway.calls.questions import Answer, Mode, Question
 from pallas_gateway.runtime.downstreams.connections.answers import (
     LIMITING,
     allow_silence,
@@ -19,12 +18,6 @@ from pallas_gateway.runtime.downstreams.connections.answers import (
 )
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.seams.connections import http_diagnostic_hooks, sse_client
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from pallas_gateway.calls.asking.asking import Asker
-    from pallas_gateway.calls.questions import Mode
 
 
 class Person:

@@ -1,7 +1,5 @@
 """Programmatic tool calling is refused by `check` and off at hosting, in each way in which it can be switched on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """If-Match as RFC 9110 has it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pallas_gateway.doors.api.errors import ApiError

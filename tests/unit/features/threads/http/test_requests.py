@@ -1,7 +1,5 @@
 """What a request to the API of threads asks for, read from its headers and its query."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.requests import Request
 

@@ -1,9 +1,7 @@
 """The HTTP clients that calls share: sockets, and nothing of a call."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
@@ -14,9 +12,6 @@ from pallas_gateway.runtime.downstreams.connections.answers import allow_silence
 from pallas_gateway.runtime.downstreams.connections.connecting import SharedClients
 from pallas_gateway.tasks import TaskOwner
 from tests.support.changing import changing_downstream
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @asynccontextmanager

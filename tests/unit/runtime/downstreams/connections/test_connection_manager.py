@@ -1,18 +1,13 @@
 """The end of an agent's connections."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
-from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
 
 from pallas_gateway.runtime.downstreams.connections.connection_manager import LazyConnectionManager
-
-if TYPE_CHECKING:
-    from fast_agent.mcp.mcp_connection_manager import ServerConnection
 
 
 def test_an_agent_without_connections_ends_them_without_waiting() -> None:

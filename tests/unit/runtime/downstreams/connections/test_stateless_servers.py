@@ -1,12 +1,11 @@
 """Requests to servers of the 2026-07-28 era without a connection: each a POST by the task that needs its answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -18,9 +17,6 @@ from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections import stateless_servers
 from pallas_gateway.runtime.downstreams.connections.stateless_servers import PostDispatcher
 from tests.support.listener import serve_app
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 URL = "http://server.test/mcp"
 EVENTS = {"content-type": "text/event-stream"}

@@ -1,13 +1,12 @@
 """What is asked of downstreams ahead of calls: when, how often, by whom, and that none of it outlives its agent."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -15,26 +14,21 @@ from fast_agent.config import MCPServerSettings, MCPSettings, Settings
 from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
+from mcp_types import CallToolResult
 
 from pallas_gateway.calls.asking.asking import declaring
 from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections.connection_manager import install
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
+from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
+from pallas_gateway.runtime.protocols import Downstream
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole
 from tests.support.waiting import Gate, eventually, tick
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-
-    from mcp_types import CallToolResult
-
-    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
-    from pallas_gateway.runtime.protocols import Downstream
 
 LISTEN = "subscriptions/listen"
 

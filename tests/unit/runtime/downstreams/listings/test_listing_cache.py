@@ -1,19 +1,14 @@
 """Listings by credential: who finds which, for how long, and how many are kept."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime.downstreams.listings.listing_cache import NO_CREDENTIAL, ListingCache, ListingKey
-
-if TYPE_CHECKING:
-    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
+from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
 
 AGENT, OTHER = object(), object()
 

@@ -1,11 +1,8 @@
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import pytest
 
 from pallas_gateway.runtime.downstreams.listings import reading
-
-if TYPE_CHECKING:
-    import pytest
 
 
 async def test_the_rest_of_a_page_is_checked_once_and_not_with_each_tool(monkeypatch: pytest.MonkeyPatch) -> None:

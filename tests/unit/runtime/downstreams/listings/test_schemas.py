@@ -1,7 +1,5 @@
 """Schemas of tools: what the metaschema allows passes, whatever its kind; anything else is told with its place."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any
