@@ -118,9 +118,6 @@ async def test_a_call_that_goes_on_elsewhere_keeps_what_it_has_used() -> None:
     assert spending.cost == pytest.approx(0.50004)
 
 
-# --- the day's budget ------------------------------------------------------------------------------------------------
-
-
 async def test_each_turn_is_charged_once_and_the_next_waits_for_the_answer() -> None:
     gate, permit = Gate(), CountingPermit(100)
     async with TaskOwner() as tasks:
@@ -211,9 +208,6 @@ async def test_a_charge_that_fails_is_reported_and_the_call_goes_on(caplog: pyte
         assert await spending.why_ended() is None
     [record] = caplog.records
     assert (record.levelname, "60 tokens not charged" in caplog.text) == ("ERROR", True)
-
-
-# --- prices ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,6 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str | None]
     return [(record.levelname, record.message, vars(record).get("reason")) for record in records]
 
 
-# State
-
-
 def test_an_agent_begins_pending_and_says_so_in_the_metrics() -> None:
     hosting = pending()
     assert hosting.agent.status == Status(State.PENDING)
@@ -119,9 +116,6 @@ async def test_an_agent_that_has_left_is_not_waited_for() -> None:
     hosting.agent.leave("the gateway is stopping")
     with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):
         await asyncio.wait_for(hosting.answer(a_call()), 20)
-
-
-# Answers
 
 
 async def test_an_answered_call_is_counted_with_its_turns_and_tokens() -> None:
@@ -272,9 +266,6 @@ async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
         assert text_of(work.result()) == "wait"
 
 
-# What its client is told
-
-
 async def test_a_call_tells_its_client_that_it_is_admitted_and_what_it_does() -> None:
     sink, options = unread(StreamOptions(progress=True))
     async with ready(MemoryAgent(tells=tell_a_turn)) as hosting:
@@ -283,9 +274,6 @@ async def test_a_call_tells_its_client_that_it_is_admitted_and_what_it_does() ->
 
     turn = TurnEnded(Emitter("echo", None), 1, "hi", stop_reason="endTurn")
     assert [event async for event in sink.events()] == [Admitted(), StepBegan("echo", 1, "llm"), turn]
-
-
-# What a call may be
 
 
 @pytest.mark.parametrize(("nesting", "refused"), [(0, False), (2, False), (3, True)])

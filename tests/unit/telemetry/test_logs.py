@@ -266,9 +266,6 @@ def test_setting_up_again_replaces_what_was_there(stderr: io.StringIO, tmp_path:
     assert len(stderr.getvalue().splitlines()) == 1
 
 
-# The ids of calls
-
-
 def test_every_record_of_a_call_carries_its_ids_and_what_it_says_itself_wins(tmp_path: Path) -> None:
     logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
     library = logging.getLogger("some.library")
@@ -339,9 +336,6 @@ def test_no_field_takes_the_place_of_a_documented_key(tmp_path: Path) -> None:
     assert (line["level"], line["logger"], line["time"] != "?") == ("INFO", "pallas.test", True)
 
 
-# Secrets
-
-
 @pytest.mark.parametrize("stderr_format", ["", "1"])
 def test_no_record_shows_a_secret_wherever_it_stands(
     stderr_format: str, stderr: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -384,9 +378,6 @@ def test_a_library_that_sets_its_own_level_stays_quiet(name: str, tmp_path: Path
     finally:
         library.setLevel(before)
     assert [line["message"] for line in read(tmp_path)] == ["connection lost"]
-
-
-# When writing fails
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -548,9 +539,6 @@ def test_a_record_that_cannot_be_formatted_says_where_it_came_from_and_nothing_o
     assert "canary" not in stderr.getvalue() + capsys.readouterr().err
 
 
-# Knobs
-
-
 @pytest.mark.parametrize("word", ["1", "true", "yes", "ON"])
 def test_json_on_stderr_can_be_asked_for(word: str, stderr: io.StringIO) -> None:
     logs.set_up({**NO_FILE, "PALLAS_LOG_STDERR": word})
@@ -564,9 +552,6 @@ def test_a_level_that_is_none_is_warned_about(variable: str, stderr: io.StringIO
     logs.set_up({**NO_FILE, variable: "LOUD"})
     expected = f"WARNING unknown log level variable={variable} value=LOUD"
     assert expected in stderr.getvalue()
-
-
-# Crashes
 
 
 @pytest.fixture

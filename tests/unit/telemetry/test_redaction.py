@@ -140,9 +140,6 @@ def test_fields_are_cleaned_at_any_depth_and_hidden_by_their_name() -> None:
     assert cleaned_fields(fields) == shown
 
 
-# Cutting
-
-
 SECRETS = ("canary-from-the-file", "canary with spaces and more than one word", "c" * 3_000)
 SHAPES = (
     "sk-" + "a1" * 2_500,

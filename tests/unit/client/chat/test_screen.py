@@ -113,9 +113,6 @@ def test_into_a_pipe_goes_the_finished_answer_as_it_is(capsys: pytest.CaptureFix
     assert screen.tools == ["find"]
 
 
-# What is written.
-
-
 def completions(text: str) -> list[str]:
     choices = Choices(lambda: ["temperature", "top_p"], lambda: ["cats", "#2"])
     return [one.text for one in choices.get_completions(Document(text), CompleteEvent())]

@@ -218,9 +218,6 @@ async def test_a_program_that_answered_is_not_started_again_for_each_round_and_o
         assert starts.read_text() == "." * 4
 
 
-# The gateway's own rounds, and reports of calls
-
-
 async def test_a_round_of_its_own_sets_the_gauges() -> None:
     async with checking_tools() as one:
         one.gate.open()

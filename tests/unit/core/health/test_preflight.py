@@ -209,9 +209,6 @@ async def test_configured_headers_are_sent_along_and_win() -> None:
     assert request.headers.get_list("authorization") == ["Bearer theirs"]
 
 
-# No answer
-
-
 @pytest.mark.parametrize("provider", [CLAUDE, OPENAI])
 @pytest.mark.parametrize(
     ("failure", "error"),
@@ -262,9 +259,6 @@ async def test_a_provider_that_cannot_be_asked_is_not_checked_and_not_failed(pro
     with respx.mock:  # any request would fail
         result = await outcome(provider)
     assert (result.status, result.error) == ("not checked", why)
-
-
-# Before agents start, and after
 
 
 @dataclass

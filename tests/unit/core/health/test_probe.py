@@ -66,9 +66,6 @@ async def served(app: AsgiApp) -> AsyncGenerator[tuple[str, Recorder]]:
         yield f"{listener.base_url}/mcp", recorder
 
 
-# Reachable
-
-
 async def test_a_server_of_both_eras_is_reachable() -> None:
     async with stateless_downstream() as tools:
         result = await probed(tools.url)
@@ -183,9 +180,6 @@ async def test_an_answer_in_a_stream_may_come_after_other_events(end: str) -> No
     stream = (end or "\n\n").join(events) + end
     async with answering(stream, content_type="text/event-stream") as (url, _):
         assert (await probed(url)).error is None
-
-
-# Not reachable
 
 
 async def test_a_refusal_of_the_modern_era_is_one_where_callers_bring_no_token() -> None:

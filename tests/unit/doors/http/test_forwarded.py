@@ -183,8 +183,6 @@ async def test_the_headers_are_seen_by_nobody_behind_it_and_the_host_stays(peer:
     assert scope["headers"] == [(name.encode(), value.encode()) for name, value in kept]
 
 
-# --- Whatever is sent
-
 addresses = st.one_of(
     st.ip_addresses().map(str),
     st.sampled_from([PROXY, SECOND_PROXY, CLIENT, "::1", f"[::1]:{443}", f"::ffff:{PROXY}", "unknown", "_x"]),

@@ -51,9 +51,6 @@ def request(version: str, meta: Mapping[str, Any] | None = None, **headers: str)
     return SimpleNamespace(session=Session(), request_id=7, meta=meta, protocol_version=version, request=http)
 
 
-# What is listed
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -70,9 +67,6 @@ def request(version: str, meta: Mapping[str, Any] | None = None, **headers: str)
 def test_a_text_is_clamped_to_whole_words_and_the_bytes_of_its_json(text: str, shown: str) -> None:
     assert clamped_to_bytes(text, 20) == shown
     assert len(json.dumps(shown)) <= 20 + len('""')
-
-
-# Eras
 
 
 @pytest.mark.parametrize(
@@ -97,9 +91,6 @@ def test_a_client_is_told_what_its_request_asks_for(
     version: str, meta: Mapping[str, Any] | None, wishes: StreamOptions
 ) -> None:
     assert stream_options_of(request(version, meta), LogLevels()) == wishes
-
-
-# The client's end
 
 
 class Serving:
@@ -172,8 +163,6 @@ async def test_a_caller_whom_no_gate_should_have_let_through_is_refused_here() -
     assert wire["content"][0]["text"] == "You may not call agent 'echo'."
     assert serving.memory.opened == 0
 
-
-# The log
 
 CALLERS_OWN = {"authorization": "Bearer canary-of-ann", "mcp_session_id": "s-1"}
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

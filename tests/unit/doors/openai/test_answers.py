@@ -33,9 +33,6 @@ TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SETTINGS = AgentSettings(module="agents.echo")
 
 
-# Errors
-
-
 @pytest.mark.parametrize(
     ("status", "body", "told"),
     [
@@ -62,9 +59,6 @@ async def test_what_has_the_form_already_and_what_is_no_error_pass_as_they_are()
         wire = Wire()
         await InOpenAiForm(response)(dict(SCOPE), wire.receive, wire.send)
         assert wire.body == response.body
-
-
-# Answers
 
 
 @pytest.mark.parametrize(
@@ -97,9 +91,6 @@ def test_parameters_without_effect_are_told_beside_the_answer() -> None:
     assert shown.whole("a", reply)["pallas"] == notes
     assert [chunk.get("pallas") for chunk in shown.last(reply)] == [notes]
     assert "pallas" not in shown.whole("a", say("a"))
-
-
-# Requests
 
 
 HI = {"messages": [{"role": "user", "content": "hi"}]}
@@ -170,9 +161,6 @@ def test_more_messages_or_parts_than_allowed_are_refused_whatever_they_are(messa
     with pytest.raises(BadRequestError, match=r"11 messages .* at most 10 \(gateway.max_history_entries\)") as raised:
         understood(messages=messages)
     assert (raised.value.reason, raised.value.param) == ("bad_input", "messages")
-
-
-# Calls
 
 
 async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:

@@ -83,9 +83,6 @@ def in_database(*rules: dict[str, Any], **settings: Any) -> Stage:
     return Stage(*rules, store="database", **settings)
 
 
-# Admissions
-
-
 async def test_calls_that_no_rule_limits_ask_nobody() -> None:
     stage = Stage()
     assert not stage.limits.are_on
@@ -162,9 +159,6 @@ async def test_a_rule_that_is_not_enforced_is_reported(caplog: pytest.LogCapture
     assert about == {("limit exceeded", "rule-1", "echo", "c", "key:ann")}
 
 
-# Charges
-
-
 @pytest.mark.parametrize(("rule", "charged"), [({"tokens_per_day": 9}, True), ({"calls_at_once": 9}, False)])
 async def test_turns_are_charged_only_where_a_rule_limits_tokens(rule: dict[str, Any], *, charged: bool) -> None:
     assert (await Stage(rule).begin()).is_charged is charged
@@ -216,9 +210,6 @@ async def test_a_reload_changes_what_running_calls_are_charged_by_and_where() ->
     await stage.begin()  # the lease in the database was released there
 
 
-# What is used
-
-
 async def test_a_caller_reads_what_it_has_used_of_its_own_limits() -> None:
     rules = {"name": "all", **RULE}, {"name": "each", "per": "caller_and_agent", "calls_per_minute": 9}
     stage = Stage(*rules, {"per": "agent", "calls_per_minute": 9}, most=1)
@@ -266,9 +257,6 @@ async def test_what_was_measured_by_the_rules_before_a_reload_is_not_shown(monke
 
     monkeypatch.setattr(stage.own, "busiest", reloaded)
     assert await stage.ratios() == {}
-
-
-# While the store is away
 
 
 async def test_the_store_decides_alone_while_it_is_there() -> None:
@@ -323,9 +311,6 @@ async def test_calls_are_refused_if_so_set_and_those_that_run_go_on() -> None:
     again = await stage.begin()
     assert await again.charge(29) is None
     assert await again.charge(1) is not None
-
-
-# While the parent of this worker is gone
 
 
 @pytest.mark.parametrize("store", [None, "database"])

@@ -80,9 +80,6 @@ def test_tools_that_are_left_out_are_logged_once_and_no_longer_when_there_were_t
     assert [vars(record)["problems"] for record in caplog.records] == [["a"], ["b"]]
 
 
-# --- Outages
-
-
 def test_going_down_and_coming_back_are_said_once_each() -> None:
     outages = Outages()
     assert [outages.down("tools", second) for second in (0.0, 1.0, 100.0)] == [0, None, None]

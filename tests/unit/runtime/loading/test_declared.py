@@ -58,9 +58,6 @@ def write(name: str, content: str | bytes = "") -> Path:
     return path
 
 
-# What is made
-
-
 def test_an_instruction_is_one_default_agent_with_what_it_was_given() -> None:
     declared = Declared(instruction="You are echo.", model="playback", servers=("argos",), agents={"helper": "ask"})
     fast = made(declared, helper="http://127.0.0.1:1/mcp")
@@ -117,9 +114,6 @@ def test_a_card_brings_its_servers_and_two_cards_may_bring_the_same() -> None:
     fast = made(Declared(card=Path("cards").absolute()))
     assert [data["config"].servers for data in fast.agents.values()] == [["argos", "own", "b_example"]] * 2
     assert [data["config"].mcp_connect for data in fast.agents.values()] == [[], []]
-
-
-# What is wrong
 
 
 @pytest.mark.parametrize(
@@ -244,9 +238,6 @@ def test_of_several_cards_one_must_be_chosen_unless_it_is_the_root() -> None:
     assert sorted(made(Declared(card=cards)).agents) == ["a", "b"]
 
 
-# Trying again
-
-
 async def test_one_that_is_wrong_is_worth_another_try_once_a_file_behind_it_is_another(folder: Path) -> None:
     declared = Declared(instruction_file=folder / "a.md")
     with pytest.raises(AgentStartError) as raised:
@@ -272,9 +263,6 @@ async def test_one_that_takes_too_long_to_be_made_is_not_waited_for(monkeypatch:
     with pytest.raises(AgentStartError, match="agent 'echo' is still being made after 0 s"):
         await AgentFactory(None, limits=RuntimeLimits(making_seconds=0.01)).make(spec(Declared(instruction="hi")))
     released.set()
-
-
-# Tools
 
 
 @pytest.mark.parametrize(
