@@ -205,24 +205,9 @@ def test_a_call_refused_for_its_arguments_is_counted_and_logged_as_its_callers_m
     assert (vars(record)["reason"], vars(record)["error"]) == ("bad_input", "no message")
 
 
-async def test_a_running_call_is_in_flight_holds_an_instance_and_then_nothing() -> None:
-    agent = MemoryAgent(answering=(gate := Gate()))
-    async with ready(agent) as hosting:
-        calls = [a_call("one"), a_call("two")]
-        answering = [asyncio.create_task(hosting.answer(call)) for call in calls]
-        await gate.wait_for_entered(2)
-        assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (2, 2)
-        assert hosting.calls.started == 2
-
-        gate.open()
-        await asyncio.gather(*answering)
-
-        assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (0, 0)
-        assert hosting.calls.started == 0
-
-
-async def test_a_cancelled_call_leaves_nothing() -> None:
-    agent = MemoryAgent(answering=(gate := Gate()))
+async def test_a_cancelled_call_leaves_nothing_and_what_it_has_spent_is_counted() -> None:
+    spent = TurnUsage("big", Usage(input=10, output=2))
+    agent = MemoryAgent(turns_so_far=[spent, spent], answering=(gate := Gate()))
     async with ready(agent) as hosting:
         answering = hosting.begin(a_call("wait"))
         await gate.wait_for_entered()
@@ -237,33 +222,8 @@ async def test_a_cancelled_call_leaves_nothing() -> None:
         assert hosting.outcomes() == {"error": 1}
         assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (0, 0)
         assert hosting.calls.started == 0
-
-
-async def test_what_a_cancelled_call_has_spent_is_counted() -> None:
-    spent = TurnUsage("big", Usage(input=10, output=2))
-    agent = MemoryAgent(turns_so_far=[spent, spent], answering=(gate := Gate()))
-    async with ready(agent) as hosting:
-        answering = hosting.begin(a_call("wait"))
-        await gate.wait_for_entered()
-        answering.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await answering
-
     assert hosting.metric("llm_turns_total", model="big") == 2
     assert hosting.metric("llm_tokens_total", model="big", kind="input") == 20
-
-
-async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
-    agent = MemoryAgent(answering=(gate := Gate()))
-    async with ready(agent) as hosting:
-        work = hosting.begin(a_call("wait"))
-        await gate.wait_for_entered()
-        idle = asyncio.create_task(hosting.tasks.wait_until_idle())
-        await tick()
-        assert not idle.done()
-        gate.open()
-        await asyncio.wait_for(idle, 20)
-        assert text_of(work.result()) == "wait"
 
 
 async def test_a_call_tells_its_client_that_it_is_admitted_and_what_it_does() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -276,21 +276,6 @@ async def test_a_call_cancelled_before_it_has_its_instance_leaves_none(make: Mak
         await until_disposed(agent)
 
 
-async def test_a_generator_closed_half_way_leaves_no_instance(make: Make, folder: Path) -> None:
-    async with make(folder) as subject, subject.start("echo") as agent:
-
-        async def answers() -> AsyncGenerator[str]:
-            async with agent.open(a_call(), NOBODY, *unread()) as instance:
-                yield text_of(await instance.generate(a_call(), timeout_seconds=60))
-                yield "never asked for"
-
-        generator = answers()
-        assert await anext(generator) == "hello"
-        await generator.aclose()
-
-        await until_disposed(agent)
-
-
 @pytest.mark.parametrize(("name", "reason"), START_FAILURES.items())
 async def test_a_start_that_fails_says_why(make: Make, folder: Path, name: str, reason: str) -> None:
     async with make(folder) as subject:
@@ -314,44 +299,26 @@ async def test_leaving_one_agent_does_not_disturb_another(make: Make, folder: Pa
         await until_disposed(staying)
 
 
-async def test_leaving_an_agent_ends_its_running_calls_with_a_sentence(folder: Path) -> None:
+@pytest.mark.parametrize("block_fails", [False, True])
+async def test_leaving_an_agent_ends_its_running_calls_with_a_sentence(folder: Path, *, block_fails: bool) -> None:
     # Only of fast-agent: what runs on after the drain must not keep the process from ending.
     async with on_fast_agent(folder) as subject:
-        async with subject.start("held") as agent:
-            call = a_call(agent="held")
+        with pytest.raises(ZeroDivisionError) if block_fails else nullcontext():
+            async with subject.start("held") as agent:
+                call = a_call(agent="held")
 
-            async def ask() -> Reply:
-                async with agent.open(call, NOBODY, *unread()) as instance:
-                    return await instance.generate(call, timeout_seconds=60)
+                async def ask() -> Reply:
+                    async with agent.open(call, NOBODY, *unread()) as instance:
+                        return await instance.generate(call, timeout_seconds=60)
 
-            asking = asyncio.create_task(ask())
-            await subject.held_at().wait_for_entered()
+                asking = asyncio.create_task(ask())
+                await subject.held_at().wait_for_entered()
+                if block_fails:
+                    raise ZeroDivisionError
         reply = await asyncio.wait_for(asking, 20)
         assert text_of(reply) == "The agent stopped by itself before it answered."
         assert reply.failure == "runtime_error"
         assert agent.instances_live == 0
-
-
-async def test_a_block_that_fails_ends_the_answers_under_way(folder: Path) -> None:
-    async with on_fast_agent(folder) as subject:
-        call, answering = a_call("hello"), list[asyncio.Task[Reply]]()
-
-        async def answer(agent: AgentRuntime) -> Reply:
-            async with agent.open(call, NOBODY, *unread()) as instance:
-                return await instance.generate(call, timeout_seconds=60)
-
-        async def fail_meanwhile() -> None:
-            async with subject.start("held") as agent:
-                answering.append(asyncio.create_task(answer(agent)))
-                await subject.held_at().wait_for_entered()
-                raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            await fail_meanwhile()
-        [task] = answering
-        await asyncio.wait({task}, timeout=20)
-    assert task.done()
-    assert task.result().failure == "runtime_error"
 
 
 async def test_a_start_that_is_cancelled_half_way_leaves_the_harness() -> None:

@@ -31,7 +31,7 @@ DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logg
 
 DOCUMENTED_AS_QUIET = (
     "openai", "openai._base_client", "anthropic", "anthropic._base_client", "sse_starlette", "sse_starlette.sse", "mcp",
-    "mcp.client", "mcp.server", "httpx", "httpcore",
+    "mcp.client", "mcp.client.streamable_http", "mcp.server", "httpx", "httpcore", "httpcore.http11",
 )  # fmt: skip
 
 
@@ -59,6 +59,10 @@ def stderr(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return lines(folder / "log")
 
 
 def say_one_of_each() -> None:
@@ -103,12 +107,6 @@ def test_a_lower_pallas_level_does_not_let_libraries_through(tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("name", DOCUMENTED_AS_QUIET)
-def test_chatty_libraries_stay_at_warning_even_when_the_root_is_at_debug(name: str) -> None:
-    logs.set_up({**SILENT, "PALLAS_ROOT_LOG_LEVEL": "DEBUG"})
-    assert logging.getLogger(name).getEffectiveLevel() == WARNING
-
-
 def test_stderr_is_for_people_by_default(stderr: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
     logs.set_up(NO_FILE)
     log = logging.getLogger("pallas.test")
@@ -134,18 +132,11 @@ def test_an_exception_is_one_line_for_people_and_a_traceback_in_json(stderr: io.
     assert line["exception"].endswith("ValueError: broken")
 
 
-def test_stderr_stays_empty_when_told_to(stderr: io.StringIO, tmp_path: Path) -> None:
-    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
-    logging.getLogger("pallas.test").error("broken")
-    assert stderr.getvalue() == ""
-    assert [line["message"] for line in lines(tmp_path / "log")] == ["broken"]
-
-
 def test_a_json_line_has_the_documented_keys_and_the_records_fields(tmp_path: Path) -> None:
     logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
     before = datetime.now(UTC)
     logging.getLogger("pallas.test").warning(
-        "call %d failed", 7, extra={"call_id": "c1", "seconds": 0.5, "path": tmp_path, "trace_id": None}
+        "call %d\nfailed ✓", 7, extra={"call_id": "c1", "seconds": 0.5, "path": tmp_path, "trace_id": None}
     )
 
     (line,) = lines(tmp_path / "log")
@@ -153,18 +144,12 @@ def test_a_json_line_has_the_documented_keys_and_the_records_fields(tmp_path: Pa
     assert line == {
         "level": "WARNING",
         "logger": "pallas.test",
-        "message": "call 7 failed",
+        "message": "call 7\nfailed ✓",
         "call_id": "c1",
         "seconds": 0.5,
         "path": str(tmp_path),
         "trace_id": None,
     }
-
-
-def test_a_message_of_several_lines_is_one_line_of_json(tmp_path: Path) -> None:
-    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
-    logging.getLogger("pallas.test").warning("one\ntwo ✓")
-    assert [line["message"] for line in lines(tmp_path / "log")] == ["one\ntwo ✓"]
 
 
 def file_handlers() -> list[logging.handlers.RotatingFileHandler]:
@@ -178,33 +163,23 @@ def test_the_file_rotates_at_ten_megabytes_and_keeps_five(tmp_path: Path) -> Non
     assert (handler.maxBytes, handler.backupCount) == (10_000_000, 5)
 
 
-SMALL = partial(FileOutput, max_bytes=300)
-
-
-def test_a_full_file_is_rotated(tmp_path: Path) -> None:
-    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"}, make_file=SMALL)
-    for number in range(30):
-        logging.getLogger("pallas.test").info("record %d", number)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", *(f"log.{n}" for n in range(1, 6))]
-
-
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_files_and_the_folders_made_for_them_are_the_users_alone(tmp_path: Path) -> None:
+def test_a_full_file_is_rotated_and_the_files_and_the_folders_made_for_them_are_the_users_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         logs.set_up(
             {"PALLAS_LOG_FILE": str(tmp_path / "new" / "deeper" / "log"), "PALLAS_LOG_STDERR": "0"},
             make_file=partial(FileOutput, max_bytes=300),
         )
-        for number in range(9):
+        for number in range(30):
             logging.getLogger("pallas.test").info("record %d", number)
     finally:
         os.umask(before)
     files = list((tmp_path / "new" / "deeper").iterdir())
-    assert len(files) > 2
+    assert sorted(file.name for file in files) == ["log", *(f"log.{n}" for n in range(1, 6))]
     assert {mode(file) for file in files} == {0o600}
     assert [mode(tmp_path / "new"), mode(tmp_path / "new" / "deeper")] == [0o700, 0o700]
 
@@ -221,29 +196,29 @@ def test_a_folder_and_a_file_that_were_there_keep_their_modes(tmp_path: Path) ->
     assert len(lines(file)) == 1
 
 
-def test_without_a_name_the_file_is_in_the_users_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("environ", "file"),
+    [({}, ".local/state/pallas/pallas.log"), ({"PALLAS_LOG_FILE": "~/deep/er/log"}, "deep/er/log")],
+    ids=["without a name", "a tilde in it"],
+)
+def test_the_file_is_in_the_users_home(
+    environ: dict[str, str], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    logs.set_up({"PALLAS_LOG_STDERR": "0"})
+    logs.set_up({**environ, "PALLAS_LOG_STDERR": "0"})
     logging.getLogger("pallas.test").info("hello")
-    assert len(lines(tmp_path / ".local" / "state" / "pallas" / "pallas.log")) == 1
-
-
-def test_a_tilde_in_the_name_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    logs.set_up({"PALLAS_LOG_FILE": "~/deep/er/log", "PALLAS_LOG_STDERR": "0"})
-    logging.getLogger("pallas.test").info("hello")
-    assert (tmp_path / "deep" / "er" / "log").exists()
+    assert len(lines(tmp_path / file)) == 1
 
 
 def test_an_empty_name_is_no_file_and_without_stderr_nothing_is_written_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     logs.set_up(SILENT)
     logging.getLogger("pallas.test").error("broken")
     assert file_handlers() == []
     assert list(tmp_path.iterdir()) == []
-    assert capfd.readouterr() == ("", "")
+    assert (stderr.getvalue(), *capfd.readouterr()) == ("", "", "")
 
 
 def test_a_user_without_a_home_has_no_file_and_is_told(stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,22 +248,18 @@ def test_every_record_of_a_call_carries_its_ids_and_what_it_says_itself_wins(tmp
         library.warning("inside")
         library.warning("about another", extra={"agent": "search", "conversation_id": None})
     library.warning("outside")
+    with working_on(agent="echo", call_id="c1"):
+        library.warning("of a request that brought no trace id")
 
     ids = [
         {key: line.get(key) for key in ("agent", "call_id", "conversation_id", "trace_id")} for line in read(tmp_path)
     ]
     inside = {"agent": "echo", "call_id": "c1", "conversation_id": "v1", "trace_id": "t1"}
-    assert ids == [inside, {**inside, "agent": "search", "conversation_id": None}, dict.fromkeys(inside)]
-    assert "call_id" not in read(tmp_path)[2]
-
-
-def test_a_record_has_a_trace_id_only_if_the_request_brought_one(tmp_path: Path) -> None:
-    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
-    with working_on(agent="echo", call_id="c1"):
-        logging.getLogger("some.library").warning("inside")
-    (line,) = read(tmp_path)
-    assert "trace_id" not in line
-    assert line["conversation_id"] is None
+    about_another, outside = {**inside, "agent": "search", "conversation_id": None}, dict.fromkeys(inside)
+    untraced = {**inside, "conversation_id": None, "trace_id": None}
+    assert ids == [inside, about_another, outside, untraced]
+    _, _, outside, untraced = read(tmp_path)
+    assert ("call_id" in outside, "conversation_id" in untraced, "trace_id" in untraced) == (False, True, False)
 
 
 async def test_tasks_of_a_call_inherit_its_ids_and_calls_side_by_side_keep_their_own(tmp_path: Path) -> None:
@@ -364,13 +335,12 @@ def test_no_record_shows_a_secret_wherever_it_stands(
     assert read(tmp_path)[1] | {"headers": ["****"], "api_key": "****", "why": "it is"} == read(tmp_path)[1]
 
 
-@pytest.mark.parametrize(
-    "name", ["httpx", "httpcore.http11", "mcp.client.streamable_http", "openai._base_client", "hpack.hpack"]
-)
-def test_a_library_that_sets_its_own_level_stays_quiet(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*DOCUMENTED_AS_QUIET, "hpack.hpack"])
+def test_chatty_libraries_stay_at_warning_whatever_the_roots_level_and_their_own(name: str, tmp_path: Path) -> None:
     logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_ROOT_LOG_LEVEL": "DEBUG"})
     library = logging.getLogger(name)
     before = library.level
+    assert library.getEffectiveLevel() == WARNING
     library.setLevel(DEBUG)
     try:
         library.debug("send_request_headers.started")
@@ -378,10 +348,6 @@ def test_a_library_that_sets_its_own_level_stays_quiet(name: str, tmp_path: Path
     finally:
         library.setLevel(before)
     assert [line["message"] for line in read(tmp_path)] == ["connection lost"]
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    return lines(folder / "log")
 
 
 def test_a_full_disk_is_said_once_and_the_file_goes_on_when_it_can(stderr: io.StringIO, tmp_path: Path) -> None:
@@ -439,9 +405,7 @@ def file_size() -> Generator[Callable[[int], None]]:
 
 
 def test_a_line_that_a_full_disk_tore_is_ended_before_the_next_one(
-    file_size: Callable[[int], None],
-    stderr: io.StringIO,
-    tmp_path: Path,
+    file_size: Callable[[int], None], stderr: io.StringIO, tmp_path: Path
 ) -> None:
     path = tmp_path / "log"
     logs.set_up({"PALLAS_LOG_FILE": str(path)})

@@ -186,19 +186,18 @@ async def test_everything_of_2026_07_28_is_answered_as_the_sdk_does(what: str, m
 
 @ERAS
 async def test_client_that_leaves_cancels_its_call_and_hears_no_more(call: Sent) -> None:
-    agent = MemoryAgent(answering=Gate())
+    agent = MemoryAgent(answering=(gate := Gate()))
     async with serving(agent) as server:
         http = Http(*call)
         answering = asyncio.create_task(http.answered_by(server.endpoint))
-        assert agent.answering is not None
-        await agent.answering.wait_for_entered()
+        await gate.wait_for_entered()
         http.gone.set()
         await answering
         await eventually(lambda: agent.disposed == 1, what="the instance gone")
 
     assert not answering.cancelling()
     assert [message["type"] for message in http.sent] == (["http.response.start"] if call is OLDER else [])
-    assert agent.answering.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
+    assert gate.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
 
 
 @ERAS
@@ -215,13 +214,12 @@ async def test_client_that_leaves_cancels_its_call_and_hears_no_more(call: Sent)
 async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
     call: Sent, trouble: Exception, said: list[str], way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent = MemoryAgent(answering=Gate())
+    agent = MemoryAgent(answering=(gate := Gate()))
     async with serving(agent) as server:
         server.endpoint.ping_seconds = 0.01 if way == "send" else 3600
         http = Http(*call)
         answering = asyncio.create_task(http.answered_by(server.endpoint))
-        assert agent.answering is not None
-        await agent.answering.wait_for_entered()
+        await gate.wait_for_entered()
         http.troubles[way] = trouble
         if way == "receive":
             http.gone.set()
@@ -229,7 +227,7 @@ async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
         await eventually(lambda: agent.disposed == 1, what="the instance gone")
 
     assert all(message["more_body"] for message in http.sent[1:])
-    assert agent.answering.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
+    assert gate.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
     failures = [record for record in caplog.records if record.exc_info]
     assert [(record.name, record.message) for record in failures] == [("pallas.responses", text) for text in said]
     assert [record.exc_info[1] for record in failures if record.exc_info] == [trouble for _ in said]
@@ -237,14 +235,13 @@ async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
 
 @ERAS
 async def test_silent_stream_is_kept_alive_with_comments(call: Sent) -> None:
-    agent = MemoryAgent(answering=Gate())
+    agent = MemoryAgent(answering=(gate := Gate()))
     async with serving(agent) as server:
         server.endpoint.ping_seconds = 0.01
         http = Http(*call)
         answering = asyncio.create_task(http.answered_by(server.endpoint))
         await eventually(lambda: len(http.sent) > 2, what="two comments")
-        assert agent.answering is not None
-        agent.answering.open()
+        gate.open()
         await answering
 
     comment = rb": ping - \d{4}-\d\d-\d\d [\d:.]+\+00:00\r\n\r\n" if call is OLDER else rb": ping\r\n\r\n"
@@ -259,7 +256,7 @@ async def test_a_silence_before_the_answer_of_2026_07_28_is_ended_as_the_sdk_doe
     monkeypatch.setattr("mcp.server._streamable_http_modern._SSE_PING_INTERVAL", 0.01)
     sent = []
     for by_sdk in (False, True):
-        agent = MemoryAgent(answering=Gate())
+        agent = MemoryAgent(answering=(gate := Gate()))
         async with serving(agent) as server:
             server.endpoint.ping_seconds = 0.01
             if by_sdk:
@@ -267,8 +264,7 @@ async def test_a_silence_before_the_answer_of_2026_07_28_is_ended_as_the_sdk_doe
             http = Http(modern(), ROUTING)
             answering = asyncio.create_task(http.answered_by(server.endpoint))
             await eventually(lambda: len(http.sent) > 1, what="a comment")  # noqa: B023
-            assert agent.answering is not None
-            agent.answering.open()
+            gate.open()
             status, headers, body = await answering
             sent.append((status, headers, re.sub(rb"(: ping\r\n\r\n)+", b"comments", body)))
 
@@ -278,15 +274,14 @@ async def test_a_silence_before_the_answer_of_2026_07_28_is_ended_as_the_sdk_doe
 
 @pytest.mark.parametrize("waits_in", ["start", "body"])
 async def test_answer_comes_after_the_comment_that_is_being_sent(waits_in: str) -> None:
-    agent = MemoryAgent(answering=Gate())
+    agent = MemoryAgent(answering=(gate := Gate()))
     async with serving(agent) as server:
         server.endpoint.ping_seconds = 0.01
         http = Http(modern(), ROUTING)
         http.slow = f"http.response.{waits_in}", Gate()
         answering = asyncio.create_task(http.answered_by(server.endpoint))
         await http.slow[1].wait_for_entered()
-        assert agent.answering is not None
-        agent.answering.open()
+        gate.open()
         await eventually(lambda: agent.disposed == 1, what="an answered call")
         http.slow[1].open()
         await answering
@@ -329,9 +324,8 @@ def test_a_call_names_the_process_of_the_call_that_it_continues(
     state: object, process: str | None, *, is_modern: bool
 ) -> None:
     params = {**PLAIN, "requestState": state}
-    call = exchange.tool_call(
-        (Http(modern(params), ROUTING) if is_modern else Http({**CALL, "params": params}, {})).request
-    )
+    http = Http(modern(params), ROUTING) if is_modern else Http({**CALL, "params": params}, {})
+    call = exchange.tool_call(http.request)
     assert call is not None
     assert call.process == process
 
@@ -360,11 +354,10 @@ async def test_nothing_is_sent_after_the_answer(call: Sent) -> None:
 
 @ERAS
 async def test_server_that_closes_cuts_off_what_it_answers(call: Sent) -> None:
-    agent = MemoryAgent(answering=Gate())
+    agent = MemoryAgent(answering=(gate := Gate()))
     async with serving(agent) as server:
         answering = asyncio.create_task(Http(*call).answered_by(server.endpoint))
-        assert agent.answering is not None
-        await agent.answering.wait_for_entered()
+        await gate.wait_for_entered()
         server.endpoint.close()
         await asyncio.wait({answering})
         await server.endpoint.wait_until_idle()
