@@ -78,24 +78,18 @@ async def test_an_edit_of_a_file_that_the_import_touched_is_noticed_and_read(
     assert (await imports.load_fast(f"{package}.agent")).name == "good"
 
 
-async def test_a_file_that_appears_is_a_change(write: Write, package: str) -> None:
-    imports = Imports()
-    error = await failure(imports, package)
-    assert error.reason == "module_missing"
-    assert not error.may_be_mended()
-    write("agent", HEADER)
-    assert error.may_be_mended()
-    await imports.load_fast(f"{package}.agent")
-
-
-async def test_a_package_that_appears_is_a_change(package: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["agent", "not.yet.agent"])
+async def test_a_module_or_a_package_that_appears_is_a_change(module: str, package: str) -> None:
     imports = Imports()
     with pytest.raises(AgentStartError) as raised:
-        await imports.load_fast(f"{package}.not.yet.agent")
-    folder = tmp_path / package / "not" / "yet"
-    folder.mkdir(parents=True)
-    (folder / "agent.py").write_text(HEADER)
+        await imports.load_fast(f"{package}.{module}")
+    assert raised.value.reason == "module_missing"
+    assert not raised.value.may_be_mended()
+    file = Path(package, *module.split(".")).with_suffix(".py")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(HEADER)
     assert raised.value.may_be_mended()
+    await imports.load_fast(f"{package}.{module}")
 
 
 async def test_a_module_between_the_two_is_read_anew_with_the_one_that_changed(write: Write, package: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 
 import pytest
 
@@ -131,13 +131,11 @@ async def test_waiting_until_idle_waits_for_what_is_started_meanwhile() -> None:
         await asyncio.wait_for(idle, 20)
 
 
-async def test_whoever_awaits_a_task_has_its_result_or_its_error() -> None:
+@pytest.mark.parametrize("wait", [asyncio.shield, completed])
+async def test_whoever_awaits_a_task_has_its_error(wait: Callable[[asyncio.Task[None]], Awaitable[None]]) -> None:
     async with TaskOwner() as owner:
-        work = Work()
-        work.gate.open()
-        assert await owner.spawn(work(), name="work") == "done"
         with pytest.raises(ValueError, match="broken"):
-            await owner.spawn(failing(), name="failing")
+            await wait(owner.spawn(failing(), name="failing"))
 
 
 async def test_a_task_cancelled_by_somebody_else_is_forgotten_after_its_clean_up() -> None:
@@ -191,12 +189,6 @@ async def test_a_task_that_its_owner_cancelled_is_no_cancellation_of_the_caller(
     await tasks.cancel_all()
     with pytest.raises(TimeoutError):
         await caller
-
-
-async def test_the_failure_of_a_completed_task_is_the_callers() -> None:
-    async with TaskOwner() as tasks:
-        with pytest.raises(ValueError, match="broken"):
-            await completed(tasks.spawn(failing(), name="work"))
 
 
 async def test_an_owner_whose_closing_is_cancelled_cancels_its_tasks() -> None:

@@ -3,7 +3,8 @@
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -65,10 +66,16 @@ def jwks() -> Iterator[respx.Route]:
         yield router.get(JWKS).mock(return_value=httpx.Response(200, json=PUBLIC))
 
 
-@pytest.fixture
-async def gate(jwks: respx.Route) -> AsyncIterator[Authenticator]:
+@asynccontextmanager
+async def authenticating(settings: Mapping[str, Any], **of: Any) -> AsyncGenerator[Authenticator]:
     async with httpx.AsyncClient() as client, TaskOwner() as tasks:
-        yield Authenticator(AuthSettings.model_validate(SETTINGS), client=client, tasks=tasks)
+        yield Authenticator(AuthSettings.model_validate(settings), client=client, tasks=tasks, **of)
+
+
+@pytest.fixture
+async def gate(jwks: respx.Route) -> AsyncGenerator[Authenticator]:
+    async with authenticating(SETTINGS) as gate:
+        yield gate
 
 
 async def identify(gate: Authenticator, token: str | None) -> Caller:
@@ -196,19 +203,16 @@ async def test_a_new_key_under_an_old_id_is_found_when_the_signature_is_wrong(
 
 
 async def test_without_keys_a_token_cannot_be_judged_but_a_static_key_can() -> None:
-    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+    async with authenticating(SETTINGS) as gate:
         with respx.mock() as router:
             router.get(JWKS).mock(side_effect=httpx.ConnectError("refused"))
-            gate = Authenticator(AuthSettings.model_validate(SETTINGS), client=client, tasks=tasks)
             with pytest.raises(VerificationUnavailableError):
                 await identify(gate, minted())
             assert (await identify(gate, "pgw_ci")).name == "ci"
 
 
 async def test_with_static_keys_alone_any_other_token_is_unknown() -> None:
-    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
-        auth = AuthSettings.model_validate({"tokens": SETTINGS["tokens"]})
-        gate = Authenticator(auth, client=client, tasks=tasks)
+    async with authenticating({"tokens": SETTINGS["tokens"]}) as gate:
         assert await why_not(gate, minted()) == "the token is not known"
 
 
@@ -253,16 +257,12 @@ async def test_no_text_makes_verification_fail_in_any_other_way(gate: Authentica
 async def test_what_a_token_leaves_behind_is_its_subjects_whatever_it_is_called(
     claims: dict[str, Any], owner: str | None, jwks: respx.Route
 ) -> None:
-    named: dict[str, Any] = {**SETTINGS, "jwt": {**JWT, "name_claim": "preferred_username"}}
-    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
-        gate = Authenticator(AuthSettings.model_validate(named), client=client, tasks=tasks)
+    async with authenticating({**SETTINGS, "jwt": {**JWT, "name_claim": "preferred_username"}}) as gate:
         assert (await identify(gate, minted(**claims))).owner == owner
 
 
 async def test_a_name_without_a_subject_has_no_account_of_another_token(jwks: respx.Route) -> None:
-    named: dict[str, Any] = {**SETTINGS, "jwt": {**JWT, "name_claim": "nickname"}}
-    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
-        gate = Authenticator(AuthSettings.model_validate(named), client=client, tasks=tasks)
+    async with authenticating({**SETTINGS, "jwt": {**JWT, "name_claim": "nickname"}}) as gate:
         victim = await identify(gate, minted(sub="ann"))
         other = await identify(gate, minted(sub=None, nickname=f"{ISSUER} sub ann"))
     assert other.principal == victim.account
@@ -287,10 +287,7 @@ async def test_keys_tokens_and_nobody_own_nothing_together(gate: Authenticator) 
 async def test_a_key_is_accepted_until_its_end_and_is_never_sent_elsewhere(not_after: object, last: str) -> None:
     entry = {"name": "ci", "sha256": hash_of("pgw_ci"), "not_after": not_after}
     moment = datetime.fromisoformat(last)
-    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
-        gate = Authenticator(
-            AuthSettings.model_validate({"tokens": [entry]}), client=client, tasks=tasks, now=lambda: moment
-        )
+    async with authenticating({"tokens": [entry]}, now=lambda: moment) as gate:
         assert (await gate.identify(Secret("pgw_ci"), audiences=[])).name == "ci"
         moment += timedelta(microseconds=1)
         with pytest.raises(TokenRejectedError, match=r"^the key has expired$"):

@@ -110,11 +110,14 @@ async def test_a_config_map_that_is_swapped_is_a_change(tmp_path: Path) -> None:
         await one.until(1)
 
 
-async def test_what_is_written_beside_the_files_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("suspects", "names"), [(False, ["pallas.log", "memory.sqlite", "notes.md", "other.py"]), (True, ["pallas.log"])]
+)
+async def test_what_is_written_beside_the_files_is_none(suspects: bool, names: list[str], tmp_path: Path) -> None:
     path = tmp_path / "agents.yaml"
     path.write_text("one")
-    async with watching(path, **QUICK) as (one, _):
-        for name in ("pallas.log", "memory.sqlite", "notes.md", "other.py"):
+    async with watching(path, suspects=suspects, **QUICK) as (one, _):
+        for name in names:
             (tmp_path / name).write_text("beside")
         edit(path)
         await one.until(1)
@@ -130,15 +133,6 @@ async def test_a_module_beside_them_counts_while_one_is_suspected(tmp_path: Path
             return one.changes > 0
 
         await eventually(is_noticed, what="the helper")
-
-
-async def test_a_log_beside_them_never_counts(tmp_path: Path) -> None:
-    path = tmp_path / "agent.py"
-    path.write_text("one")
-    async with watching(path, suspects=True, **QUICK) as (one, _):
-        (tmp_path / "pallas.log").write_text("ERROR agent not replaced")
-        edit(path)
-        await one.until(1)
 
 
 async def test_a_folder_may_go_and_come_back(tmp_path: Path) -> None:

@@ -169,35 +169,19 @@ async def test_a_tls_connection_is_dropped_whose_client_does_not_answer_that_it_
             await client.wait_closed()
 
 
-async def test_a_large_body_is_read_in_large_pieces() -> None:
-    reader, handled = asyncio.StreamReader(), list[int]()
+async def test_a_large_body_is_read_in_large_pieces_with_other_work_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pallas_gateway.tasks._LONG_SECONDS", 0)
+    reader, done = asyncio.StreamReader(), list[int | str]()
     reader.feed_data(bytes(512 * 1024))
     reader.feed_eof()
 
     async def handle(event: Any) -> None:
-        handled.append(len(event.data))
+        done.append(len(event.data))
+        asyncio.get_running_loop().call_soon(done.append, "other work")
 
     unused: Any = None
     connection: Any = Connection(unused, asyncio.get_running_loop(), Settings(), unused, unused, reader, unused)
     connection.protocol = SimpleNamespace(handle=handle)
     await connection._read()
 
-    assert handled == [256 * 1024, 256 * 1024]
-
-
-async def test_other_work_is_done_between_large_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pallas_gateway.tasks._LONG_SECONDS", 0)
-    reader, done = asyncio.StreamReader(), list[str]()
-    reader.feed_data(bytes(512 * 1024))
-    reader.feed_eof()
-
-    async def handle(_: Any) -> None:
-        done.append("piece")
-        asyncio.get_running_loop().call_soon(done.append, "other")
-
-    unused: Any = None
-    connection: Any = Connection(unused, asyncio.get_running_loop(), Settings(), unused, unused, reader, unused)
-    connection.protocol = SimpleNamespace(handle=handle)
-    await connection._read()
-
-    assert done == ["piece", "other", "piece", "other"]
+    assert done == [256 * 1024, "other work"] * 2

@@ -31,8 +31,12 @@ interpreter.expect_calls()
 """
 
 
-def prints(program: str) -> str:
-    shown = subprocess.run([sys.executable, "-c", PROGRAM + program], capture_output=True, text=True, check=True)
+def prints(program: str, *options: str) -> str:
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"PYTHONASYNCIODEBUG", "PYTHONDEVMODE"}
+    }
+    command = [sys.executable, *options, "-c", PROGRAM + program]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return shown.stdout.strip()
 
 
@@ -112,18 +116,6 @@ print(kept, gone() is None, gc.get_freeze_count() > 0)
     assert prints(program) == "True True True"
 
 
-def test_what_serves_runs_on_libuvs_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_is_debugging", lambda: False)
-    seen: list[str] = []
-
-    async def work() -> None:
-        seen.append(type(asyncio.get_running_loop()).__module__)
-
-    process.run(work())
-
-    assert seen == ["uvloop"]
-
-
 def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
     monkeypatch.setattr(registry, "_registry", None)
@@ -139,25 +131,14 @@ def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("options", "loop"), [(["-X", "dev"], "asyncio.unix_events"), ([], "uvloop")])
-def test_libuvs_loop_is_not_used_where_it_would_crash(options: list[str], loop: str) -> None:
+def test_what_serves_runs_on_libuvs_loop_but_where_it_would_crash(options: list[str], loop: str) -> None:
     program = """
 import asyncio
-from pallas_gateway import composition
-from pallas_gateway.process import process as interpreter
-
-composition.use_changes()
 
 async def work():
     print(type(asyncio.get_running_loop()).__module__)
 
 interpreter.run(work())
 """
-    environment = {
-        name: value for name, value in os.environ.items() if name not in {"PYTHONASYNCIODEBUG", "PYTHONDEVMODE"}
-    }
 
-    shown = subprocess.run(
-        [sys.executable, *options, "-c", program], capture_output=True, text=True, check=True, env=environment
-    )
-
-    assert shown.stdout.strip() == loop
+    assert prints(program, *options) == loop

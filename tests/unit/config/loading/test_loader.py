@@ -50,7 +50,7 @@ def load(text: str, environ: Mapping[str, str] | None = None, overrides: Overrid
     return load_deployment(path, environ=environ or {}, overrides=overrides or Overrides())
 
 
-def test_the_documented_pallas_file_loads_unchanged() -> None:
+def test_the_documented_pallas_file_loads_unchanged_also_in_per_port_mode() -> None:
     configuration = load(DOCUMENTED)
     deployment = configuration.deployment
     assert (deployment.name, deployment.version, deployment.registry_port) == ("my-project", "1.0.0", 8200)
@@ -61,8 +61,6 @@ def test_the_documented_pallas_file_loads_unchanged() -> None:
     assert configuration.lines["agents.research.module"] == 18
     assert configuration.registry_name("tech_research") == "com.example.project/tech-research"
 
-
-def test_the_documented_pallas_file_loads_in_per_port_mode_too() -> None:
     configuration = load(DOCUMENTED, overrides=Overrides(per_port=True))
     assert configuration.agent_url("jarvis") == "http://my-host.example.com:8201/mcp"
     assert configuration.public_base_url == "http://my-host.example.com:8200"
@@ -219,16 +217,13 @@ def test_a_project_name_that_the_registry_refuses_is_made_fit_for_it() -> None:
     assert load(SMALL.replace("demo", "My Project_2")).registry_name("jarvis") == "local.My-Project-2/jarvis"
 
 
-def test_icon_sizes_may_be_a_text_or_a_list() -> None:
+def test_one_icon_is_a_list_of_one_and_sizes_may_be_a_text_or_a_list() -> None:
     text = (
         SMALL
         + "    icons:\n      - {src: a.png, sizes: 48x48 96x96}\n      - {src: b.svg, sizes: [any]}\n      - src: c\n"
     )
     icons = load(text).deployment.agents["jarvis"].shown_icons()
     assert [icon.sizes for icon in icons] == [("48x48", "96x96"), ("any",), ()]
-
-
-def test_one_icon_is_a_list_of_one() -> None:
     (icon,) = load(SMALL + "    icon: a.svg\n").deployment.agents["jarvis"].shown_icons()
     assert (icon.src, icon.sizes) == ("a.svg", ())
 

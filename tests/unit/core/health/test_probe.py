@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from http import HTTPStatus
 
 import httpx
 import pytest
@@ -146,32 +145,34 @@ async def test_a_probe_sends_the_servers_own_headers_and_says_what_it_accepts() 
     assert request.headers["accept"] == "application/json, text/event-stream"
 
 
-@pytest.mark.parametrize("status", [401, 403])
-async def test_a_server_that_wants_the_callers_token_is_reachable_when_it_refuses_none(status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(401, None), (403, None), (404, "HTTP 404 Not Found"), (500, "HTTP 500 Internal Server Error")],
+)
+async def test_a_server_that_wants_the_callers_token_is_reachable_when_it_refuses_none(
+    status: int, error: str | None
+) -> None:
     async with refusing(status) as server:
-        assert (await probed(server.url, forwards_bearer=True)).error is None
-    assert [request.bearer for request in server.recorder.requests] == [None]
+        assert (await probed(server.url, forwards_bearer=True)).error == error
+    assert {request.bearer for request in server.recorder.requests} == {None}
 
 
-@pytest.mark.parametrize("status", [401, 403])
-async def test_a_server_of_the_modern_era_that_wants_the_callers_token_is_reachable_too(status: int) -> None:
-    async with modern_and_guarded(status) as (url, recorder):
-        result = await probed(url, forwards_bearer=True)
-    assert (result.error, result.protocol) == (None, None)
-    assert [request.headers.get("mcp-method") for request in recorder.requests] == [None, "server/discover"]
-
-
-@asynccontextmanager
-async def modern_and_guarded(status: int) -> AsyncGenerator[tuple[str, Recorder]]:
-    """A server that knows no `initialize`, and refuses `server/discover` to whoever brings no token."""
-
+@pytest.mark.parametrize(
+    ("status", "forwards_bearer", "error"),
+    [(401, True, None), (403, True, None), (401, False, "HTTP 400 Bad Request")],
+)
+async def test_a_server_of_the_modern_era_that_wants_the_callers_token_is_reachable_too(
+    status: int, forwards_bearer: bool, error: str | None
+) -> None:
     @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        request = json.loads(await read_body(receive))
+        request = json.loads(await read_body(receive))  # it knows no `initialize`
         await respond(send, 400 if request["method"] == "initialize" else status, "")
 
     async with served(app) as (url, recorder):
-        yield url, recorder
+        result = await probed(url, forwards_bearer=forwards_bearer)
+    assert (result.error, result.protocol) == (error, None)
+    assert [request.headers.get("mcp-method") for request in recorder.requests] == [None, "server/discover"]
 
 
 @pytest.mark.parametrize("end", ["\n\n", "\r\r", "\r\n\r\n", ""])
@@ -182,22 +183,14 @@ async def test_an_answer_in_a_stream_may_come_after_other_events(end: str) -> No
         assert (await probed(url)).error is None
 
 
-async def test_a_refusal_of_the_modern_era_is_one_where_callers_bring_no_token() -> None:
-    async with modern_and_guarded(401) as (url, _):
-        assert (await probed(url)).error == "HTTP 400 Bad Request"
-
-
-@pytest.mark.parametrize("status", [404, 500])
-async def test_a_caller_could_not_help_where_the_token_is_not_the_trouble(status: int) -> None:
-    async with refusing(status) as server:
-        assert (await probed(server.url, forwards_bearer=True)).error == f"HTTP {status} {HTTPStatus(status).phrase}"
-
-
 async def test_a_redirect_is_not_followed() -> None:
     async with stateless_downstream() as tools, refusing(307, {"Location": tools.url}) as server:
         result = await probed(server.url, headers={"Authorization": f"Bearer {SECRET}"})
         assert tools.recorder.requests == []
     assert result.error == "HTTP 307 Temporary Redirect"
+
+
+LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * LONGEST_ANSWER + '"}}'
 
 
 @pytest.mark.parametrize(
@@ -215,26 +208,13 @@ async def test_a_redirect_is_not_followed() -> None:
         (": only a comment\n\n", "text/event-stream"),
         ("", "text/event-stream"),
         ('{"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "?"}}', "application/json"),
-    ],
-)
-async def test_an_answer_that_is_not_mcp_is_told(body: bytes | str, content_type: str) -> None:
-    async with answering(body, content_type=content_type) as (url, _):
-        assert (await probed(url)).error == f"not an MCP answer: HTTP 200 with {content_type}"
-
-
-LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * LONGEST_ANSWER + '"}}'
-
-
-@pytest.mark.parametrize(
-    ("body", "content_type"),
-    [
         (LONG, "application/json"),
         (f"data: {LONG}\n\n", "text/event-stream"),
         (f'{": still here\n" * (LONGEST_ANSWER // 13 + 1)}data: {{"id": 1, "result": {{}}}}\n\n', "text/event-stream"),
     ],
-    ids=["JSON", "event", "comments"],
+    ids=lambda value: repr(value[:60]),
 )
-async def test_an_answer_that_is_too_long_is_none(body: str, content_type: str) -> None:
+async def test_an_answer_that_is_not_mcp_or_too_long_is_told(body: bytes | str, content_type: str) -> None:
     async with answering(body, content_type=content_type) as (url, _):
         assert (await probed(url, probe_seconds=30)).error == f"not an MCP answer: HTTP 200 with {content_type}"
 

@@ -1,6 +1,5 @@
 """Which request may carry which token: decided per request, by its origin and by the call that sends it."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -66,14 +65,7 @@ async def test_outside_a_call_nothing_is_added(downstream: Downstream) -> None:
     assert await added(downstream) == {}
     await added_in_call(downstream, url="https://other.example.com/mcp")
     assert await added(downstream) == {}  # and not after one either
-
-
-@pytest.mark.parametrize("exchanged", [False, True])
-async def test_a_servers_own_authorization_wins_over_the_callers(exchanged: bool) -> None:
-    exchange = EXCHANGE if exchanged else None
-    own = {"authorization": "Bearer its-own"}
-    shared = replace(SHARED, token_exchange=exchange)
-    assert await added_in_call(shared, own=True, headers=own) == own
+    assert await added(downstream, headers=BEARER) == {}  # and what came along is taken off
 
 
 OTHER_ORIGINS = [
@@ -87,6 +79,15 @@ OTHER_ORIGINS = [
 
 
 @pytest.mark.parametrize("downstream", [SHARED, EXCHANGED])
+@pytest.mark.parametrize("url", [URL, OTHER_ORIGINS[0]])
+async def test_a_servers_own_authorization_wins_and_stays_where_the_client_put_it(
+    url: str, downstream: Downstream
+) -> None:
+    headers = {"authorization": "Bearer its-own"}
+    assert await added_in_call(downstream, url=url, own=True, headers=headers) == headers
+
+
+@pytest.mark.parametrize("downstream", [SHARED, EXCHANGED])
 @pytest.mark.parametrize("url", OTHER_ORIGINS)
 async def test_another_origin_gets_nothing(url: str, downstream: Downstream) -> None:
     assert await added_in_call(downstream, url=url) == {}
@@ -97,16 +98,6 @@ async def test_another_origin_gets_nothing(url: str, downstream: Downstream) -> 
 async def test_what_an_earlier_hop_was_given_is_taken_off_for_another_origin(url: str, downstream: Downstream) -> None:
     came_along = {**BEARER, "x-team": "blue"}
     assert await added_in_call(downstream, url=url, headers=came_along) == {"x-team": "blue"}
-
-
-async def test_what_came_along_is_taken_off_outside_a_call_too() -> None:
-    assert await added(SHARED, headers=BEARER) == {}
-
-
-async def test_a_servers_own_header_is_the_operators_and_stays_where_the_client_put_it() -> None:
-    headers = {"authorization": "Bearer its-own"}
-    sent = await added_in_call(SHARED, url=OTHER_ORIGINS[0], own=True, headers=headers)
-    assert sent == {"authorization": "Bearer its-own"}
 
 
 @pytest.mark.parametrize(
@@ -216,22 +207,17 @@ async def test_refusal_of_the_callers_credential_is_reported(
     assert refused == ([downstream.name] if url == URL and status in (401, 403) else [])
 
 
-async def test_a_kept_token_that_is_refused_is_exchanged_anew_once(world: World) -> None:
+async def pieces() -> AsyncIterator[bytes]:
+    yield b"one "
+    yield b"two"
+
+
+@pytest.mark.parametrize("content", [lambda: b"one two", pieces], ids=["at once", "in pieces"])
+async def test_a_kept_token_that_is_refused_is_exchanged_anew_once(content: Callable[[], object], world: World) -> None:
     await world.post("ann")
     world.taken = lambda token: token != "1-ann"
-    assert await world.post("ann", content=json.dumps({"id": 1}).encode()) == [200]
+    assert await world.post("ann", content=content()) == [200]
     assert world.seen == ["Bearer 1-ann", "Bearer 1-ann", "Bearer 2-ann"]
-    assert world.bodies[1:] == [b'{"id": 1}'] * 2
-
-
-async def test_a_body_that_comes_in_pieces_is_sent_twice_too(world: World) -> None:
-    async def pieces() -> AsyncIterator[bytes]:
-        yield b"one "
-        yield b"two"
-
-    await world.post("ann")
-    world.taken = lambda token: token != "1-ann"
-    assert await world.post("ann", content=pieces()) == [200]
     assert world.bodies[1:] == [b"one two"] * 2
 
 

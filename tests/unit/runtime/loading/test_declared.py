@@ -63,12 +63,8 @@ def test_an_instruction_is_one_default_agent_with_what_it_was_given() -> None:
     fast = made(declared, helper="http://127.0.0.1:1/mcp")
     (data,) = fast.agents.values()
     config = data["config"]
-    assert (config.name, config.instruction, config.model, config.default) == (
-        "echo",
-        "You are echo.",
-        "playback",
-        True,
-    )
+    assert (config.name, config.instruction) == ("echo", "You are echo.")
+    assert (config.model, config.default) == ("playback", True)
     assert (config.servers, config.tools) == (["argos", "helper"], {"argos": ["*"], "helper": ["ask"]})
 
 
@@ -120,19 +116,15 @@ def test_a_card_brings_its_servers_and_two_cards_may_bring_the_same() -> None:
     ("content", "says"),
     [
         (None, "no such file: {path}"),
+        (Path(), "cannot be read: Is a directory: {path}"),
         (b"\xff\xfe", "the file is not UTF-8 text; save it as UTF-8"),
         (b" \n", "the file is empty"),
     ],
-    ids=["missing", "binary", "empty"],
+    ids=["missing", "a folder", "binary", "empty"],
 )
-def test_a_file_that_cannot_be_an_instruction_is_told(content: bytes | None, says: str) -> None:
-    path = Path("a.md").absolute() if content is None else write("a.md", content)
+def test_a_file_that_cannot_be_an_instruction_is_told(content: bytes | Path | None, says: str) -> None:
+    path = write("a.md", content) if isinstance(content, bytes) else (content or Path("a.md")).absolute()
     assert wrong(Declared(instruction_file=path)) == [("instruction_file", says.format(path=path))]
-
-
-def test_a_folder_is_no_instruction(folder: Path) -> None:
-    says = f"cannot be read: Is a directory: {folder}"
-    assert wrong(Declared(instruction_file=folder)) == [("instruction_file", says)]
 
 
 def test_everything_that_is_wrong_with_an_instruction_comes_at_once() -> None:

@@ -26,33 +26,24 @@ class Heard:
         self.seconds.append(seconds)
 
 
-async def start_reason(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
+@pytest.mark.parametrize(
+    ("server", "operation_type", "kind"),
+    [
+        ("tools", "tools/call", "tool"),
+        ("tools", "prompts/get", "prompt"),
+        ("tools", "resources/read", "resource"),
+        ("tools", "resources/directory/read", "resource"),
+        ("attached by a model", "tools/call", "tool"),
+        *(("tools", one, None) for one in ("tools/list", "prompts/list", "resources/list", "completion/complete")),
+    ],
+)
+async def test_an_operation_is_told_by_its_kind_unless_it_lists_or_completes(
+    server: str, operation_type: str, kind: str | None
+) -> None:
     heard = Heard()
     with entered(CallScope(operations=Operations(heard, {"tools", "notes"}))):
         await execute_on_server(fine, MCPAggregator)(object(), server, operation_type, "add")
-    return heard.operations
-
-
-@pytest.mark.parametrize(
-    ("operation_type", "kind"),
-    [
-        ("tools/call", "tool"),
-        ("prompts/get", "prompt"),
-        ("resources/read", "resource"),
-        ("resources/directory/read", "resource"),
-    ],
-)
-async def test_an_operation_is_told_by_its_kind(operation_type: str, kind: str) -> None:
-    assert await start_reason("tools", operation_type) == [("tools", kind, True)]
-
-
-@pytest.mark.parametrize("operation_type", ["tools/list", "prompts/list", "resources/list", "completion/complete"])
-async def test_lists_and_completions_are_not_told_of(operation_type: str) -> None:
-    assert await start_reason("tools", operation_type) == []
-
-
-async def test_a_server_nobody_configured_is_another() -> None:
-    assert await start_reason("attached by a model", "tools/call") == [("other", "tool", True)]
+    assert heard.operations == ([] if kind is None else [("tools" if server == "tools" else "other", kind, True)])
 
 
 async def fine(*_: object, **options: Any) -> str:

@@ -50,11 +50,6 @@ def test_a_project_without_keys_has_none() -> None:
     assert found({"default_model": "passthrough"}) == []
 
 
-def test_the_default_models_provider_is_the_active_one() -> None:
-    config = {"default_model": "openai.gpt-4o?reasoning=high", "openai": {"api_key": KEY}}
-    assert brief(found(config)) == [("openai", "https://api.openai.com/v1", KEY, "gpt-4o")]
-
-
 def test_keys_come_from_the_environment_and_from_the_secrets_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-openai")
     assert brief(found({"default_model": "anthropic.claude-x"}, secrets={"anthropic": {"api_key": KEY}})) == [
@@ -65,10 +60,6 @@ def test_keys_come_from_the_environment_and_from_the_secrets_file(monkeypatch: p
 
 def test_a_key_is_in_no_repr() -> None:
     assert KEY not in repr(found({"default_model": "openai.gpt-4o", "openai": {"api_key": KEY}}))
-
-
-def test_the_active_provider_is_there_without_a_key_too() -> None:
-    assert brief(found({"default_model": "openai.gpt-4o"})) == [("openai", "https://api.openai.com/v1", None, "gpt-4o")]
 
 
 def test_a_placeholder_of_an_unset_variable_is_no_key_and_no_address() -> None:
@@ -109,6 +100,7 @@ def test_the_address_is_the_one_that_fast_agents_client_takes(
         ({"default_model": "generic.local-x", "generic": {"api_key": KEY}}, ("generic", OLLAMA, KEY, "local-x")),
         ({"default_model": "groq.llama-x", "groq": {"api_key": KEY}}, ("groq", GROQ, KEY, "llama-x")),
         ({"default_model": "groq.llama-x"}, ("groq", GROQ, None, "llama-x")),
+        ({"default_model": "openai.gpt-4o?reasoning=high"}, ("openai", OPENAI, None, "gpt-4o")),
         ({"default_model": "google.gemini-x"}, ("google", GOOGLE, None, "gemini-x")),
         (
             {"default_model": "azure.gpt-x", "azure": {"api_key": KEY, "resource_name": "mine"}},
@@ -126,7 +118,9 @@ def test_the_address_is_the_one_that_fast_agents_client_takes(
         ),
     ],
 )
-def test_other_providers_are_found_when_they_are_active(config: Mapping[str, Any], provider: tuple[Any, ...]) -> None:
+def test_the_default_models_provider_is_the_active_one_also_without_a_key(
+    config: Mapping[str, Any], provider: tuple[Any, ...]
+) -> None:
     assert brief(found(config)) == [provider]
 
 

@@ -84,19 +84,6 @@ async def test_a_callback_that_fails_does_not_fail_the_request() -> None:
         assert await dispatcher.send_raw_request("tools/call", {}, {"on_progress": on_progress}) == {"ok": True}
 
 
-async def test_a_request_of_the_server_is_not_answered() -> None:
-    requests: list[httpx2.Request] = []
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        requests.append(request)
-        return stream({"jsonrpc": "2.0", "id": 9, "method": "roots/list"}, result(request))
-
-    async with posting(answer) as (dispatcher, _):
-        assert await dispatcher.send_raw_request("tools/call", {}) == {"ok": True}
-
-    assert len(requests) == 1
-
-
 def without_connection(_: httpx2.Request) -> httpx2.Response:
     raise httpx2.ConnectError("refused")
 
@@ -118,18 +105,22 @@ async def test_a_request_without_an_answer_fails(answer: Callable[[httpx2.Reques
     assert (failed.value.error.code, failed.value.error.message) == (CONNECTION_CLOSED, message)
 
 
-async def test_an_event_with_an_id_after_the_answer_makes_no_further_request() -> None:
-    requests: list[httpx2.Request] = []
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [([{"jsonrpc": "2.0", "id": 9, "method": "roots/list"}], ""), ([], "id: 7\nretry: 0\ndata:\n\n")],
+    ids=["a request of the server", "an event with an id after the answer"],
+)
+async def test_no_further_request_is_made_for(before: list[dict[str, Any]], after: str) -> None:
+    methods: list[str] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        requests.append(request)
-        late = "id: 7\nretry: 0\ndata:\n\n"
-        return httpx2.Response(200, text=stream(result(request)).text + late, headers=EVENTS)
+        methods.append(request.method)
+        return httpx2.Response(200, text=stream(*before, result(request)).text + after, headers=EVENTS)
 
     async with posting(answer) as (dispatcher, _):
         assert await dispatcher.send_raw_request("tools/call", {}) == {"ok": True}
 
-    assert [request.method for request in requests] == ["POST"]
+    assert methods == ["POST"]
 
 
 async def test_the_time_limit_ends_a_request_and_its_post_and_sends_nothing_else() -> None:

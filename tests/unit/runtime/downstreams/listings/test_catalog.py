@@ -90,12 +90,7 @@ async def known(asked: ToolCatalog, *expected: str) -> ServerListing:
     return offer
 
 
-async def nobody_asks() -> None:
-    """Return once no task asks any more."""
-    await nobody_asks_but(0)
-
-
-async def nobody_asks_but(listening: int) -> None:
+async def nobody_asks(listening: int = 0) -> None:
     """Return once only so many tasks ask or listen."""
     await eventually(lambda: len([1 for one in asyncio.all_tasks() if one.get_name().startswith("ask ")]) == listening)
 
@@ -123,7 +118,7 @@ async def test_a_reported_change_renews_what_is_known_for_callers_that_can_be_as
         await known(asked, "plain")
         with entered(CallScope(questions=declaring(["form"]))):
             await known(asked, "plain")
-            await nobody_asks_but(1)  # the inquiry that listens for changes
+            await nobody_asks(listening=1)  # the inquiry that listens for changes
             await server.change(plain=ChangingTool(), asks=ChangingTool(asks=True))
             await eventually(lambda: names(asked.latest("tools")) == ["plain", "asks"], what="the change")
 
