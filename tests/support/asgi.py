@@ -18,7 +18,6 @@ class ClientGoneError(Exception):
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Read the whole request body."""
     body = b""
     while True:
         message = await receive()
@@ -53,7 +52,6 @@ async def respond(
     content_type: str = "application/json",
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Send one whole response."""
     await start_response(send, status, content_type=content_type, headers=headers)
     await send({"type": "http.response.body", "body": body if isinstance(body, bytes) else body.encode()})
 
@@ -79,7 +77,6 @@ async def send_part(send: Send, body: bytes | str) -> None:
 
 
 async def end_body(send: Send) -> None:
-    """End a body sent in pieces."""
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -135,8 +132,6 @@ def piece(*, more: bool) -> Message:
 
 
 def answering(status: int) -> Any:
-    """An app that answers `status` without a look at the body."""
-
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await respond_json(send, status, {})
 
@@ -147,7 +142,6 @@ class Wire:
     """A connection: what was sent on it, and when its client leaves."""
 
     def __init__(self) -> None:
-        """Nobody has left yet."""
         self.sent: list[Message] = []
         self.left = asyncio.Event()
 

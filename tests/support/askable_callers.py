@@ -120,7 +120,6 @@ class Asked:
     def params(
         self, answer: dict[str, Any] | None = None, state: str | None = None, message: str | None = None
     ) -> dict[str, Any]:
-        """Return the parameters of the repeated request."""
         return {
             "name": "send_message",
             "arguments": {"message": message or self.message},

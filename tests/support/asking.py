@@ -54,15 +54,12 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass
 class Asking:
-    """A downstream that asks, at `url`."""
-
     url: str
     recorder: Recorder
     answers: list[dict[str, Any]] = field(default_factory=list)
 
 
 def asking_server(era: Era, answers: list[dict[str, Any]]) -> MCPServer:
-    """Return the server of one era."""
     server = MCPServer("asking")
     _add_wipe(server)
     _add_hang(server)

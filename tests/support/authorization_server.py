@@ -77,11 +77,9 @@ class AuthorizationServer:
 
     @property
     def jwks_uri(self) -> str:
-        """Where the keys are."""
         return f"{self.issuer}/jwks"
 
     def requests(self, path: str) -> list[HttpRequest]:
-        """The requests for one path, in order."""
         return [request for request in self.recorder.requests if request.path == path]
 
     @property
@@ -90,7 +88,6 @@ class AuthorizationServer:
         return len(self.requests("/jwks"))
 
     def jwks(self) -> dict[str, Any]:
-        """The key set as it is published now."""
         return {"keys": [key for generation in self._published for key in generation.published()]}
 
     def rotate(self, *, keep_old: bool = False) -> None:
@@ -122,7 +119,6 @@ class AuthorizationServer:
         return forge({**named, **(header or {})}, {**usual, **claims}, key, alg)
 
     async def up(self) -> None:
-        """Listen."""
         if self._running is not None:
             raise AssertionError("already up")
         running = AsyncExitStack()
@@ -165,13 +161,11 @@ class AuthorizationServer:
         )
 
     async def answer_jwks(self, _: Request) -> Response:
-        """Serve the key set."""
         if self.jwks_gate is not None:
             await self.jwks_gate.enter("jwks")
         return self.jwks_reply or JSONResponse(self.jwks())
 
     async def answer_register(self, request: Request) -> Response:
-        """Register a client as it describes itself."""
         client = {"token_endpoint_auth_method": "client_secret_basic", **await request.json()}
         client["client_id"] = f"client-{len(self.clients) + 1}"
         if client["token_endpoint_auth_method"] != "none":
@@ -258,7 +252,6 @@ class AuthorizationServer:
 
 @asynccontextmanager
 async def authorization_server() -> AsyncGenerator[AuthorizationServer]:
-    """Serve an `AuthorizationServer`."""
     server = AuthorizationServer()
     async with server.serve():
         yield server

@@ -30,7 +30,6 @@ class Breaker:
         self._is_stopped = False
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one connection."""
         self.connections += 1
         is_cut = self._chance.random() < self._share
         after = self._chance.randint(AT_ONCE, self._most_chunks) if is_cut else None
@@ -46,11 +45,9 @@ class Breaker:
         await self.close()
 
     def start(self) -> None:
-        """Relay again."""
         self._is_stopped = False
 
     async def close(self) -> None:
-        """Cut what is still open."""
         for relay in list(self._relays):
             relay.cancel()
         await asyncio.gather(*self._relays, return_exceptions=True)

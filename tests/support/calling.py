@@ -43,7 +43,6 @@ async def ask(
 
 
 async def health(url: str, *, version: str = MODERN_VERSION, bearer: str | None = None) -> dict[str, Any]:
-    """Call `get_health` and decode its document."""
     async with raw_client(url, protocol_version=version, bearer=bearer) as client:
         document = json.loads(answer_of(await client.call_tool("get_health")).text)
     return cast("dict[str, Any]", document)

@@ -46,7 +46,6 @@ class ChangingTool:
     only_reads: bool | None = None
 
     def listed(self, name: str) -> Tool:
-        """The tool as the server lists it."""
         hint = ToolAnnotations(read_only_hint=self.only_reads) if self.only_reads is not None else None
         schema = {"type": "object", "properties": {}}
         return Tool(name=name, input_schema=schema, output_schema=self.output, annotations=hint)
@@ -60,7 +59,6 @@ class ChangingDownstream(Downstream):
     """
 
     def __init__(self, *names: str, tells: bool, stateless: bool, era: Era, instructions: str | None) -> None:
-        """Offer a tool of each name."""
         self.tools = {name: ChangingTool() for name in names}
         self.gates: dict[str, Gate] = {}
         self.unknown_as_result = False
@@ -108,7 +106,6 @@ async def changing_downstream(
     instructions: str | None = None,
     start: bool = True,
 ) -> AsyncIterator[ChangingDownstream]:
-    """Serve a `ChangingDownstream`."""
     downstream = ChangingDownstream(*names, tells=tells, stateless=stateless, era=era, instructions=instructions)
     async with downstream.serve(start=start):
         yield downstream

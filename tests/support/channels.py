@@ -25,7 +25,6 @@ class Ends:
 
 @asynccontextmanager
 async def channel(*, worker: Mapping[str, object], parent: Mapping[str, object]) -> AsyncGenerator[Ends]:
-    """Connect two ends with these services."""
     (reader, writer), (other_reader, other_writer) = [
         await asyncio.open_connection(sock=end) for end in socket.socketpair()
     ]

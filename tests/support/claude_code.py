@@ -47,7 +47,6 @@ class Model(ScriptedProvider):
             await super().__call__(scope, receive, send)
 
     def has_read(self, text: str) -> bool:
-        """Whether a text stood in a request."""
         return any(text in json.dumps(request.body["messages"]) for request in self.requests)
 
 
@@ -72,11 +71,9 @@ class Screen:
         self._changes.announce()
 
     def has(self, text: str) -> bool:
-        """Whether a text has been written."""
         return "".join(text.split()) in self.text
 
     async def shows(self, text: str) -> None:
-        """Wait until a text has been written."""
         await self._changes.until(lambda: self.has(text), WAIT_SECONDS, what=f"{text!r} on the screen")
 
     def press(self, key: str) -> None:

@@ -52,11 +52,9 @@ class McpClient:
 
     @property
     def protocol_version(self) -> str:
-        """The negotiated version."""
         return self.sdk.protocol_version
 
     async def list_tools(self) -> list[Tool]:
-        """List the tools, always from the server."""
         return (await self.sdk.list_tools()).tools
 
     async def call_tool(
@@ -67,7 +65,6 @@ class McpClient:
         progress_callback: ProgressFnT | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> CallToolResult:
-        """Call a tool; a progress token is sent only with a `progress_callback`."""
         return await self.sdk.call_tool(
             name,
             dict(arguments or {}),
@@ -76,33 +73,26 @@ class McpClient:
         )
 
     async def list_prompts(self) -> list[Prompt]:
-        """List the prompts, always from the server."""
         return (await self.sdk.list_prompts()).prompts
 
     async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> GetPromptResult:
-        """Get a prompt."""
         return await self.sdk.get_prompt(name, arguments)
 
 
 class ProgressLog:
-    """A progress callback that remembers: `await client.call_tool(…, progress_callback=log)`."""
-
     def __init__(self) -> None:
         self.events: list[tuple[float, float | None, str | None]] = []
         self._changes = Changes()
 
     @property
     def messages(self) -> list[str | None]:
-        """The messages alone."""
         return [message for _, _, message in self.events]
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        """Take one notification."""
         self.events.append((progress, total, message))
         self._changes.announce()
 
     async def wait_for(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> None:
-        """Return once `count` notifications have arrived."""
         await self._changes.until(
             lambda: len(self.events) >= count, timeout_seconds, what=f"{count} progress events, {self.events} so far"
         )
@@ -156,17 +146,14 @@ class RawReply:
 
     @property
     def notifications(self) -> list[dict[str, Any]]:
-        """Messages without an id, in order."""
         return [message for message in self.messages if "method" in message]
 
     @property
     def result(self) -> dict[str, Any]:
-        """The result; `AssertionError` if there is none."""
         return cast("dict[str, Any]", self._last_with("result"))
 
     @property
     def error(self) -> dict[str, Any]:
-        """The JSON-RPC error; `AssertionError` if there is none."""
         return cast("dict[str, Any]", self._last_with("error"))
 
     def _last_with(self, key: str) -> object:
@@ -191,15 +178,12 @@ class RawCall:
 
     @property
     def notifications(self) -> list[dict[str, Any]]:
-        """Notifications so far."""
         return [message for message in self.messages if "method" in message]
 
     async def reply(self, timeout_seconds: float = READ_SECONDS) -> RawReply:
-        """Wait for the whole response."""
         return await asyncio.wait_for(asyncio.shield(self._task), timeout_seconds)
 
     async def wait_for_notifications(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> list[dict[str, Any]]:
-        """Return the notifications once `count` have arrived."""
         await self._changes.until(
             lambda: len(self.notifications) >= count, timeout_seconds, what=f"{count} notifications of {self.messages}"
         )
@@ -211,12 +195,10 @@ class RawCall:
         await asyncio.wait({self._task})
 
     def took_headers(self) -> None:
-        """Note that the response has begun (called by the client)."""
         self.has_headers = True
         self._changes.announce()
 
     def took(self, message: dict[str, Any]) -> None:
-        """Note one JSON-RPC message (called by the client)."""
         self.messages.append(message)
         self._changes.announce()
 
@@ -227,7 +209,6 @@ class RawClient:
     def __init__(
         self, http: httpx.AsyncClient, url: str, protocol_version: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Use `raw_client`, which owns `http`."""
         self.http = http
         self.url = url
         self.protocol_version = protocol_version
@@ -238,7 +219,6 @@ class RawClient:
 
     @property
     def is_modern(self) -> bool:
-        """Whether requests carry the 2026-07-28 envelope."""
         return self.protocol_version >= MODERN_VERSION
 
     async def initialize(self) -> RawReply:
@@ -251,11 +231,9 @@ class RawClient:
         return reply
 
     async def discover(self) -> RawReply:
-        """Ask `server/discover`."""
         return await self.request("server/discover")
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """List the tools."""
         return cast("list[dict[str, Any]]", (await self.request("tools/list")).result["tools"])
 
     async def call_tool(
@@ -277,7 +255,6 @@ class RawClient:
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> RawReply:
-        """Send one request and wait for the whole response."""
         async with self.in_flight(method, params, meta=meta, headers=headers) as call:
             return await call.reply()
 
@@ -301,7 +278,6 @@ class RawClient:
             await call.vanish()
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
-        """Send a notification."""
         return await self.post(self.body_of(method, params, request_id=None), headers=self.headers_of(method, params))
 
     async def post(self, body: object, *, headers: Mapping[str, str] | None = None) -> httpx.Response:
@@ -389,12 +365,10 @@ async def raw_client(
 
 
 def tool_params(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The `params` of a `tools/call`."""
     return {"name": name, "arguments": dict(arguments or {})}
 
 
 def text_of(result: CallToolResult) -> str:
-    """The text blocks of a tool result, joined."""
     return "".join(block.text for block in result.content if isinstance(block, TextContent))
 
 

@@ -36,7 +36,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Generator[Program]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

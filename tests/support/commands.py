@@ -36,7 +36,6 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        """Its result, decoded."""
         return json.loads(self.out)
 
 
@@ -44,11 +43,9 @@ class Command:
     """Runs `pallas-gateway` in this process, in the working directory."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """Take what is printed from `capsys`."""
         self._capsys = capsys
 
     def __call__(self, *arguments: object) -> Ran:
-        """Run to the end."""
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
@@ -62,7 +59,6 @@ class Program:
     """A command in a process of its own."""
 
     def __init__(self, process: "subprocess.Popen[bytes] | forked.Forked", out: IO[str], err: IO[str]) -> None:
-        """Begin to read what `process` prints."""
         self._process = process
         self._changed = threading.Condition()
         self._printed: dict[str, list[str]] = {"out": [], "err": []}
@@ -73,17 +69,14 @@ class Program:
 
     @property
     def out(self) -> str:
-        """Stdout so far."""
         return "".join(self._printed["out"])
 
     @property
     def err(self) -> str:
-        """Stderr so far."""
         return "".join(self._printed["err"])
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property
@@ -92,8 +85,6 @@ class Program:
         return self.out.partition("Registry:   ")[2].partition("/.well-known")[0]
 
     def wait_for(self, text: str, seconds: float = READY_SECONDS) -> None:
-        """Return once `text` stands on stdout or stderr."""
-
         def is_there() -> bool:
             return text in self.out or text in self.err or not any(reader.is_alive() for reader in self._readers)
 
@@ -102,7 +93,6 @@ class Program:
         assert text in self.out or text in self.err, f"no {text!r} in:\n{self.out}\n{self.err}"
 
     def wait_until(self, predicate: Callable[[], bool], what: str) -> None:
-        """Return once `predicate` holds, asked whenever a line is printed."""
         with self._changed:
             self._changed.wait_for(lambda: predicate() or self._has_ended, READY_SECONDS)
         assert predicate(), f"no {what!r} in:\n{self.out}\n{self.err}"
@@ -112,11 +102,9 @@ class Program:
         return not any(reader.is_alive() for reader in self._readers)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
         self._process.send_signal(number)
 
     def end(self, timeout_seconds: float = WAIT_SECONDS) -> Ran:
-        """Wait for its end."""
         code = self._process.wait(timeout_seconds)
         for reader in self._readers:
             reader.join(5)

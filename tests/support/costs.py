@@ -41,7 +41,6 @@ class Cost:
         return max(self.wall - self.cpu, 0.0)
 
     def add(self, other: Cost) -> None:
-        """Count those of `other` too."""
         self.cpu, self.wall, self.tests = self.cpu + other.cpu, self.wall + other.wall, self.tests + other.tests
 
 

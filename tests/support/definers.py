@@ -35,7 +35,6 @@ def configured(
     forwarding: Collection[str] = (),
     **gateway: Any,
 ) -> Configuration:
-    """Return a configuration; `forwarding` are the servers that receive callers' tokens."""
     settings = {"agents_may_use": RELEASED if released is None else released, **gateway}
     data = {"name": "project", "agents": FILE_AGENTS if agents is None else agents, "gateway": settings}
     servers = {

@@ -43,18 +43,15 @@ class PolyglotLlm:
     """The model, an ASGI app that answers below any path; `base_url` is without a path."""
 
     def __init__(self, script: Script = _always_the_same) -> None:
-        """Answer with the text that `script` returns."""
         self.base_url = ""
         self.script = script
         self.asked: list[Asked] = []
 
     def at(self, place: str) -> list[Asked]:
-        """What was asked below `/{place}/`."""
         return [one for one in self.asked if one.path.startswith(f"/{place}/")]
 
     @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         if scope["method"] == "GET":  # lists of models, and pages that clients look at first
             await respond_json(send, 200, {"object": "list", "data": []})
         else:
@@ -67,7 +64,6 @@ class PolyglotLlm:
 
 @asynccontextmanager
 async def polyglot_llm(script: Script = _always_the_same) -> AsyncGenerator[PolyglotLlm]:
-    """Serve a `PolyglotLlm`."""
     llm = PolyglotLlm(script)
     async with serve_app(llm) as listener:
         llm.base_url = listener.base_url

@@ -42,7 +42,6 @@ def pages() -> dict[str, str]:
 
 
 def name_of(file: Path) -> str:
-    """Its path in the repository."""
     return str(file.relative_to(ROOT))
 
 

@@ -57,17 +57,14 @@ class HttpRequest:
 
     @property
     def tool(self) -> str | None:
-        """The tool a `tools/call` names."""
         return (self.rpc.get("params") or {}).get("name") if self.rpc_method == "tools/call" else None
 
     @property
     def era(self) -> Literal["initialize", "modern"]:
-        """The protocol era the headers claim."""
         return "modern" if self.headers.get("mcp-protocol-version", "") >= MODERN_VERSION else "initialize"
 
     @property
     def bearer(self) -> str | None:
-        """The token the request was authorised with."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         return token if scheme.lower() == "bearer" else None
 
@@ -76,7 +73,6 @@ class Recorder:
     """ASGI wrapper that notes every HTTP request of any MCP server, and which of them are still open."""
 
     def __init__(self, app: AsgiApp | None = None) -> None:
-        """Wrap `app`, which may be replaced while nothing is served."""
         self.app = app
         self.requests: list[HttpRequest] = []
         self.open: list[HttpRequest] = []
@@ -85,11 +81,9 @@ class Recorder:
 
     @property
     def rpc_methods(self) -> list[str]:
-        """JSON-RPC methods in order of arrival."""
         return [request.rpc_method for request in self.requests if request.rpc_method]
 
     def calls(self, tool: str | None = None) -> list[HttpRequest]:
-        """The `tools/call` requests, of one tool or of all."""
         return [r for r in self.requests if r.tool is not None and tool in {None, r.tool}]
 
     def clear(self) -> None:
@@ -103,11 +97,9 @@ class Recorder:
         )
 
     async def wait_until_idle(self, timeout_seconds: float = WAIT_SECONDS) -> None:
-        """Return once no request and no stream is open."""
         await self.until(lambda _: not self.open, timeout_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         if self.app is None:
             raise RuntimeError("nothing to record: the app is not set")
         if scope["type"] != "http":
@@ -214,7 +206,6 @@ class StatelessDownstream(Downstream):
     """Tools `add`, `echo`, `fail`, `slow` and `emit`, prompt `greeting`. `gate` is where `slow` calls are held."""
 
     def __init__(self, name: str = "tools", *, era: Era = "both") -> None:
-        """Name the server `name`."""
         self.gate = Gate()
         super().__init__(_tools_server(name, self.gate), stateless=True, era=era)
 
@@ -232,7 +223,6 @@ class StatefulDownstream(Downstream):
 async def stateless_downstream(
     name: str = "tools", *, era: Era = "both", start: bool = True
 ) -> AsyncGenerator[StatelessDownstream]:
-    """Serve a `StatelessDownstream`."""
     downstream = StatelessDownstream(name, era=era)
     async with downstream.serve(start=start):
         yield downstream
@@ -240,7 +230,6 @@ async def stateless_downstream(
 
 @asynccontextmanager
 async def stateful_downstream() -> AsyncGenerator[StatefulDownstream]:
-    """Serve a `StatefulDownstream`."""
     downstream = StatefulDownstream()
     async with downstream.serve():
         yield downstream

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exposition:
-    """The text of one scrape."""
-
     text: str
 
     @cached_property

@@ -37,8 +37,6 @@ class _Selector(selectors.DefaultSelector):
 
 
 class FairLoop(asyncio.SelectorEventLoop):
-    """The event loop of tests; see the module."""
-
     def __init__(self) -> None:
         self._at_begin = self._wall = monotonic()
         self._used, self._owner = thread_time(), get_ident()
@@ -55,7 +53,6 @@ class FairLoop(asyncio.SelectorEventLoop):
         return self._at_begin + min(monotonic() - self._wall, thread_time() - self._used + SLACK_SECONDS)
 
     def skip(self, seconds: float) -> None:
-        """Let so much time have passed."""
         self._at_begin += seconds
 
     def end_turn(self) -> float:

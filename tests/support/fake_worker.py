@@ -28,10 +28,7 @@ ALIVE = ("alive", "2 of 2 agents ready", 0.1)
 
 
 class FakeWorker:
-    """One process of a worker."""
-
     def __init__(self, folder: Path, start: Start) -> None:
-        """Connect to the parent."""
         self.folder = folder
         self.start = start
         self.channel = socket.socket(fileno=start.channel)
@@ -42,7 +39,6 @@ class FakeWorker:
             self.note("NOTIFY_SOCKET")
 
     def run(self) -> int:
-        """Behave; the exit code."""
         return int(getattr(self, self._behaviour())() or 0)
 
     def serves(self) -> int:
@@ -62,7 +58,6 @@ class FakeWorker:
         return 0
 
     def fails(self) -> int:
-        """Say why it cannot serve."""
         self.tell(("failed", FAILURE))
         return 1
 
@@ -131,7 +126,6 @@ class FakeWorker:
             signal.pause()
 
     def tell(self, *calls: tuple[Any, ...]) -> None:
-        """Call methods of the parent."""
         self.channel.sendall(b"".join(frame_of_call("parent", *call) for call in calls))
 
     def stop(self, *_: object) -> None:
@@ -139,7 +133,6 @@ class FakeWorker:
         self.stops = True
 
     def listen(self) -> None:
-        """Write down what the parent says; stop when it is gone."""
         with contextlib.suppress(ConnectionResetError), self.channel.makefile("rb") as frames:
             while length := frames.read(8):
                 for _, service, method, _values in marshal.loads(frames.read(*struct.unpack("!Q", length))):  # noqa: S302
@@ -155,7 +148,6 @@ class FakeWorker:
         sys.stderr.write(f"{self.start.worker} heard SIGHUP\n")
 
     def note(self, text: str) -> None:
-        """Write down what was heard."""
         with (self.folder / f"heard-{self.start.worker}").open("a") as file:
             file.write(f"{text}\n")
 

@@ -112,7 +112,6 @@ class Forked:
         return self._answers.fileno()
 
     def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
         return self._code(0)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -123,12 +122,10 @@ class Forked:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, if it still runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it where it stands."""
         self.send_signal(signal.SIGKILL)
 
     def _code(self, timeout: float | None) -> int | None:

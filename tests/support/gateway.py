@@ -119,18 +119,14 @@ class Agent:
 
 @dataclass
 class Project:
-    """A project on disk."""
-
     path: Path
     package: str
 
     @property
     def document(self) -> dict[str, Any]:
-        """What agents.yaml says."""
         return dict(yaml.safe_load((self.path / "agents.yaml").read_text()))
 
     def edit(self, change: Callable[[dict[str, Any]], object], file: str = "agents.yaml") -> None:
-        """Change what a YAML file of the project says."""
         document = yaml.safe_load((self.path / file).read_text())
         change(document)
         (self.path / file).write_text(yaml.safe_dump(document, sort_keys=False))
@@ -212,8 +208,6 @@ async def agent() -> None: ...
 
 @dataclass(frozen=True)
 class Running:
-    """A served gateway."""
-
     gateway: Gateway
     project: Project
     stop: asyncio.Event
@@ -235,7 +229,6 @@ class Running:
         return f"http://127.0.0.1:{self.gateway.addresses.registry_port}"
 
     def url(self, agent: str) -> str:
-        """An agent's MCP endpoint."""
         return f"{self.base_url}/agents/{agent}/mcp"
 
     def metric(self, name: str, **labels: str) -> float:
@@ -326,7 +319,6 @@ async def until_idle(served: Running, timeout_seconds: float = WAIT_SECONDS) -> 
 
 
 def starts(served: Running, agent: str) -> float:
-    """How often an agent has changed its state; a reload that touches nothing changes none."""
     states = ("pending", "starting", "ready", "failed")
     return sum(served.metric("pallas_agent_state_changes_total", agent=agent, state=state) for state in states)
 

@@ -40,22 +40,17 @@ OK = Refusal(200)
 
 @dataclass(frozen=True)
 class Guarded:
-    """The gateway and its authorization server."""
-
     served: Running
     server: AuthorizationServer
 
     @property
     def public(self) -> str:
-        """The public base URL."""
         return self.served.gateway.configuration.public_base_url
 
     def url(self, agent: str = "research") -> str:
-        """An agent's URL, which names it as a resource, too."""
         return f"{self.public}/agents/{agent}/mcp"
 
     def metadata(self, agent: str = "research") -> str:
-        """Where an agent's metadata is."""
         return f"{self.public}{METADATA}/agents/{agent}/mcp"
 
     def token(self, scope: Any = "run:agents", **changes: Any) -> str:
@@ -81,7 +76,6 @@ class Guarded:
 
     @property
     def answered(self) -> float:
-        """How many calls an agent answered."""
         return sum(
             self.served.metric("pallas_send_message_total", agent=name, outcome="ok")
             for name in self.served.gateway.agents
@@ -126,7 +120,6 @@ async def guarded(
 
 
 def static_key(*grants: str, key: str = STATIC_KEY, name: str = "ci") -> dict[str, Any]:
-    """An entry of `auth.tokens`."""
     return {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), "grants": list(grants)}
 
 
@@ -168,5 +161,4 @@ def refusal_of(status: int, headers: Any, text: str = "") -> Refusal:
 
 
 def bearer(token: str) -> str:
-    """The header value."""
     return f"Bearer {token}"

@@ -33,7 +33,6 @@ class Hosting:
     metrics: Metrics
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """The value of one of the agent's metrics."""
         labels = {"agent": self.agent.name, **labels}
         return self.metrics.registry.get_sample_value(f"pallas_{name}", labels)
 
@@ -43,16 +42,13 @@ class Hosting:
         return {outcome: count for outcome, count in counted.items() if count}
 
     def begin(self, call: Call) -> asyncio.Task[Reply]:
-        """Begin a call of a client that reads nothing and cannot be asked."""
         return RunningCall(self.agent, call).begin()
 
     async def answer(self, call: Call) -> Reply:
-        """Answer such a call in this task."""
         return await self.agent.answer(RunningCall(self.agent, call))
 
     @property
     def states(self) -> dict[str, float]:
-        """The metric of each state."""
         return {state.value: self.metric("agent_state", state=state.value) or 0.0 for state in State}
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def load(provider: Provider) -> Any:
-    """Return fast-agent's class of a provider."""
     preparation.prepare()
     llm_class = cast("type", ModelFactory._load_provider_class(provider))
     warm_up.warm_up(llm_class)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """The records of a log file."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class Hosting:
-    """A gateway of in-memory agents, whose configuration a test changes."""
-
     gateway: Gateway
     servers: McpServers
     memory: dict[str, MemoryAgent]

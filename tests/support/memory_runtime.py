@@ -34,7 +34,6 @@ TURN = TurnUsage(MODEL.name, Usage(input=3, output=2))
 def say(
     text: str, *, stop_reason: str = "endTurn", turns: Sequence[TurnUsage] = (TURN,), halted: Sequence[str] = ()
 ) -> Reply:
-    """A reply of one text block, of one cheap LLM turn unless told otherwise."""
     content: tuple[ContentBlock, ...] = (TextContent(type="text", text=text),)
     return Reply(content, stop_reason, len(turns), tuple(turns), halted=tuple(halted))
 
@@ -63,22 +62,17 @@ def tell_a_turn(call: Call, sink: EventSink) -> None:
 
 @dataclass
 class RecordingOutlet:
-    """An `NotificationSender` that keeps what it is sent."""
-
     events: list[ProgressEvent] = field(default_factory=list)
     payloads: list[Payload] = field(default_factory=list)
 
     async def send_progress(self, event: ProgressEvent) -> None:
-        """Keep it."""
         self.events.append(event)
 
     async def send_payload(self, payload: Payload) -> None:
-        """Keep it."""
         self.payloads.append(payload)
 
 
 def unread(options: StreamOptions | None = None) -> tuple[EventQueue, StreamOptions]:
-    """A sink whose events are not read, and its options."""
     options = options or StreamOptions()
     return EventQueue(options), options
 
@@ -89,7 +83,6 @@ def a_spec(name: str, module: str | None = None) -> AgentSpec:
 
 
 def text_of(reply: Reply) -> str:
-    """The text blocks of a reply."""
     return "\n".join(block.text for block in reply.content if isinstance(block, TextContent))
 
 
@@ -147,7 +140,6 @@ class MemoryAgent:
     changes: Changes = field(default_factory=Changes)
 
     async def until(self, predicate: Callable[["MemoryAgent"], object], timeout_seconds: float = WAIT_SECONDS) -> None:
-        """Return once `predicate(self)` holds."""
         await self.changes.until(lambda: predicate(self), timeout_seconds, what=f"the agent (so far: {self})")
 
 
@@ -155,13 +147,11 @@ class MemoryRuntime:
     """The `Runtime` of agents by name; a name it does not know is a missing module."""
 
     def __init__(self, agents: Mapping[str, MemoryAgent]) -> None:
-        """Start `agents` when asked to."""
         self.agents = agents
         self.specs: list[AgentSpec] = []
         self.providers: tuple[LlmProvider, ...] = ()
 
     def llm_providers(self) -> tuple[LlmProvider, ...]:
-        """As the test says."""
         return self.providers
 
     async def problems_of(self, declared: Declared) -> Sequence[tuple[str, str]]:
@@ -171,7 +161,6 @@ class MemoryRuntime:
 
     @asynccontextmanager
     async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:
-        """Start one agent, unless it is to fail."""
         self.specs.append(spec)
         agent = self.agents.get(spec.name)
         if agent is None:
@@ -192,15 +181,12 @@ class MemoryRuntime:
 
 @dataclass(eq=False)
 class MemoryAgentRuntime:
-    """The `AgentRuntime` of one started agent."""
-
     agent: MemoryAgent
     spec: AgentSpec | None = None
     instances_live: int = 0
 
     @property
     def files(self) -> Files:
-        """None."""
         return {}
 
     def is_current(self, spec: AgentSpec) -> bool:
@@ -210,7 +196,6 @@ class MemoryAgentRuntime:
 
     @property
     def model(self) -> ModelFacts:
-        """As the agent says."""
         return self.agent.model
 
     @property
@@ -219,41 +204,33 @@ class MemoryAgentRuntime:
         return False
 
     def model_named(self, spec: str) -> ModelFacts:
-        """The same under this name."""
         return replace(self.agent.model, name=spec)
 
     @property
     def model_names(self) -> frozenset[str]:
-        """As the agent says."""
         return frozenset({self.agent.model.name})
 
     @property
     def provider(self) -> LlmProvider | None:
-        """As the agent says."""
         return self.agent.provider
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
-        """As the agent says."""
         return self.agent.downstreams
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """None."""
         return ()
 
     @property
     def instruction(self) -> str:
-        """None."""
         return ""
 
     def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
-        """None is known."""
         return tuple(ServerTools(one.name, why_unknown="not known") for one in self.downstreams)
 
     @property
     def only_reads(self) -> bool:
-        """Nothing is known."""
         return False
 
     @asynccontextmanager
@@ -265,7 +242,6 @@ class MemoryAgentRuntime:
         options: StreamOptions,
         questions: Questions = NO_QUESTIONS,
     ) -> AsyncGenerator["MemoryInstance"]:
-        """An instance that lives as long as the block."""
         self.agent.credentials.append(credentials)
         with self._counted():
             yield MemoryInstance(self.agent, sink)
@@ -284,8 +260,6 @@ class MemoryAgentRuntime:
 
 @dataclass
 class MemoryInstance:
-    """The `Instance` of one call."""
-
     agent: MemoryAgent
     sink: EventSink
     turns: tuple[TurnUsage, ...] = ()
@@ -293,12 +267,10 @@ class MemoryInstance:
 
     @property
     def tool_uses(self) -> Sequence[ToolUse]:
-        """Each tool, at the end of no time."""
         return [ToolUse(name, monotonic(), 0.0, ok=True) for name in self.tools]
 
     @property
     def iterations(self) -> int:
-        """One for each turn."""
         return len(self.turns)
 
     @property

@@ -41,7 +41,6 @@ class OidcProvider:
         httpx.post(f"{self.issuer}/behaviour", json=behaviour, trust_env=False).raise_for_status()
 
     def auth(self, **settings: Any) -> dict[str, Any]:
-        """Return `gateway.auth` of a gateway whose people sign in here; `settings` are more of it."""
         jwt = {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/jwks"}
         return {"jwt": jwt, "console_client_id": CLIENT_ID, **settings}
 
@@ -80,7 +79,6 @@ class OidcProvider:
         return self.token("authorization_code", **form).raise_for_status().json()
 
     def token(self, grant_type: str, **form: str) -> httpx.Response:
-        """Ask the token endpoint."""
         fields = {"grant_type": grant_type, "client_id": CLIENT_ID, **form}
         return httpx.post(f"{self.issuer}/token", data=fields, trust_env=False)
 
@@ -109,7 +107,6 @@ def _form(page: httpx.Response) -> tuple[str, dict[str, str]]:
 
 @contextmanager
 def oidc_provider(*post_logout_redirect_uris: str) -> Generator[OidcProvider]:
-    """Run the provider."""
     node = program("oidc-provider")
     # Ends with its standard input, even if this process is killed.
     with subprocess.Popen(

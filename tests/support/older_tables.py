@@ -31,7 +31,6 @@ _TURN = text(
 
 
 def migrations_up_to(version: str, folder: Path) -> Path:
-    """Copy the migrations of a version, and of those before it, to a folder."""
     copy = folder / "migrations"
     shutil.copytree(Path(migrating.__file__).with_name("migrations"), copy)
     for file in (copy / "versions").glob("v*.py"):
@@ -41,7 +40,6 @@ def migrations_up_to(version: str, folder: Path) -> Path:
 
 
 async def migrate_to(version: str, url: str, folder: Path) -> None:
-    """Make the tables of a version."""
     migrations = migrations_up_to(version, folder)
 
     def migrate(connection: Connection) -> None:

@@ -22,8 +22,6 @@ ADD = ("tools__add", {"a": 1, "b": 2})
 
 @dataclass(frozen=True)
 class World:
-    """A served gateway with the agent `user`, and the model behind it."""
-
     served: Running
     llm: ScriptedLlm
 

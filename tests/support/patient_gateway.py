@@ -31,7 +31,6 @@ LATE = ("last_answers_seconds", "last_requests_seconds")
 
 
 def be_patient() -> None:
-    """Change the defaults of limits."""
     if IMPATIENT in os.environ:
         return
     from pallas_gateway import limits  # noqa: PLC0415  a worker ignores signals first
@@ -58,7 +57,6 @@ class ForkedWorker:
     """A forked worker, with what `WorkerProcess` uses of `asyncio.subprocess.Process`."""
 
     def __init__(self, forked: Any, stdin: asyncio.StreamWriter) -> None:
-        """Wait for its end."""
         self.pid: int = forked.pid
         self.stdin = stdin
         self._forked = forked

@@ -33,7 +33,6 @@ class Hostile:
     tail: str
 
     def of(self, length: int) -> str:
-        """The text with about `length` characters."""
         return self.head + self.part * (length // len(self.part)) + self.tail
 
 

@@ -53,7 +53,6 @@ class TextDoor(Api):
         await self.respond(self._accepted, scope, receive, send)
 
     async def _accepted(self, http: Request) -> ASGIApp:
-        """Return what answers a request: a refusal, or a call."""
         gateway, [(name, id_)] = self._gateway, PATH.findall(http.scope["path"])
         http.scope[CALLER_KEY] = await access.caller_of(gateway, http.scope)
         if (agent := access.agent_for(gateway, http.scope, name, Action.RUN, shown=None)) is None:

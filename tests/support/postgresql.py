@@ -37,7 +37,6 @@ class PostgreSql:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def new_database(self) -> str:
-        """The URL of a new, empty database."""
         name = f"test{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name}", database="postgres")
         return f"postgresql://{self.user}@/{name}?host={self.folder}"
@@ -52,7 +51,6 @@ class PostgreSql:
         return done.stdout.strip()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
         settings = " ".join(f"-c {setting}" for setting in _SETTINGS)
         self._control("start", "--wait", "--log", self.folder / "log", "-o", f"-k {self.folder} {settings}")
 
@@ -78,7 +76,6 @@ class PostgreSql:
                 _signal(pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """Stop it; clients that are connected are cut off."""
         self._control("stop", "--mode", "fast")
 
     def _control(self, *arguments: str | Path) -> None:
@@ -87,7 +84,6 @@ class PostgreSql:
 
 @contextmanager
 def postgresql() -> Generator[PostgreSql]:
-    """A new server, gone when the block ends."""
     programs = Path(program("postgresql")).parent
     user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name  # it refuses to run as root
     folder = Path(tempfile.mkdtemp(prefix="pallas-postgresql-"))  # short, as a socket's path must be
@@ -108,7 +104,6 @@ def postgresql() -> Generator[PostgreSql]:
 
 
 def as_user(user: str, command: list[str | Path]) -> None:
-    """Run a program as somebody; root may become anybody."""
     options: dict[str, Any] = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
     done = subprocess.run(
         command,

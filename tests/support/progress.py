@@ -24,8 +24,6 @@ _REASON = re.compile(r"^Skipped: (.+) \((.+)\)$")
 
 @dataclass(eq=False)
 class Progress:
-    """Writes the lines of a run."""
-
     terminal: pytest.TerminalReporter
     left: dict[str, int] = field(default_factory=Counter)
     began: dict[str, float] = field(default_factory=dict)
@@ -48,7 +46,6 @@ class Progress:
             self.terminal.write_line(f"{len(ids):,} tests{_about(self._seconds_left())}")
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Print no letter for a test."""
         if hasattr(report, "wasxfail"):
             return "xfailed" if report.skipped else "xpassed", "", ""
         if report.when != "call" and report.passed:

@@ -18,8 +18,6 @@ LOGGER = "pallas.assistant_stream"
 
 @dataclass(frozen=True)
 class Received:
-    """One message of a response, and when it was read."""
-
     at: float
     data: Any
 
@@ -113,13 +111,11 @@ class Exchange:
         self._world.rest()
 
     def fail(self) -> None:
-        """Break the connection: each further write of the server fails."""
         self._fails = True
         self._may_read.set()
         self._world.rest()
 
     def leave(self) -> None:
-        """Close the connection."""
         self._left.set()
         self._may_read.set()
         self._world.rest()
@@ -131,8 +127,6 @@ class Exchange:
 
 @dataclass(frozen=True)
 class McpOptions:
-    """What an MCP client asks for."""
-
     era: Era = "initialize"
     progress: bool = True
     messages: bool = True
@@ -141,8 +135,6 @@ class McpOptions:
 
 
 class McpClient:
-    """One client of an agent's MCP server."""
-
     def __init__(self, world: World, options: McpOptions, agent: str, bearer: str | None = None) -> None:
         self._world = world
         self.options = options
@@ -206,27 +198,21 @@ class McpClient:
 
 
 class McpExchange(Exchange):
-    """A `tools/call` and what its client reads."""
-
     @property
     def progress(self) -> list[Received]:
-        """The parameters of each progress notification."""
         return [Received(one.at, one.data["params"]) for one in self.received if _is(one, "notifications/progress")]
 
     @property
     def payloads(self) -> list[Received]:
-        """The payloads of the assistant stream."""
         found = [one for one in self.received if _is(one, "notifications/message")]
         return [Received(one.at, one.data["params"]["data"]) for one in found]
 
     @property
     def questions(self) -> list[Any]:
-        """The requests of the initialize era to the client."""
         return [one.data for one in self.received if _is(one, "elicitation/create")]
 
     @property
     def result(self) -> Any:
-        """The result or error of the call; None before it has come."""
         return next((one for one in self.messages if "method" not in one), None)
 
 
@@ -235,22 +221,18 @@ def _is(received: Received, method: str) -> bool:
 
 
 class ChatExchange(Exchange):
-    """A chat completion of the OpenAI API."""
-
     def __init__(self, world: World, agent: str, *, stream: bool) -> None:
         body = {"model": agent, "stream": stream, "messages": [{"role": "user", "content": "hello"}]}
         super().__init__(world, "/v1/chat/completions", body, {})
 
     @property
     def text(self) -> str:
-        """The text so far."""
         chunks = [one for one in self.messages if isinstance(one, dict) and "choices" in one]
         choices = [choice for chunk in chunks for choice in chunk["choices"]]
         return "".join((one.get("delta") or one.get("message") or {}).get("content") or "" for one in choices)
 
     @property
     def finish(self) -> list[str]:
-        """The finish reasons, one for a completion with an answer."""
         chunks = [one for one in self.messages if isinstance(one, dict) and "choices" in one]
         return [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"] if choice["finish_reason"]]
 
@@ -265,17 +247,14 @@ class TurnExchange(Exchange):
 
     @property
     def events(self) -> list[Any]:
-        """The events so far."""
         return [one for one in self.messages if isinstance(one, dict)]
 
     @property
     def thread_id(self) -> str | None:
-        """The thread, once the turn is stored."""
         return next((str(one["threadId"]) for one in self.events if one["type"] == "thread"), None)
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(one["delta"] for one in self.events if one["type"] == "text")
 
     @property

@@ -34,8 +34,6 @@ type Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Era:
-    """The definitions of one version."""
-
     document: Json
 
     @property
@@ -54,7 +52,6 @@ class _Era:
 
     @cache  # noqa: B019
     def validator(self, name: str) -> Any:
-        """The validator of one definition."""
         place = "$defs" if "$defs" in self.document else "definitions"
         schema = {"$schema": self.document["$schema"], "$ref": f"#/{place}/{name}", place: self.definitions}
         return jsonschema_rs.validator_for(schema)
@@ -120,7 +117,6 @@ class Misfits:
         self._folders: set[Path] = set()
 
     def note(self, where: str, misfits: list[str]) -> None:
-        """Keep what does not fit."""
         self._found += [f"{where}: {one}" for one in misfits]
 
     def check_at_the_end(self, where: str, check: Callable[[], list[str]]) -> None:

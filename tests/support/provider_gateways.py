@@ -90,7 +90,6 @@ class Served:
 
     @property
     def url(self) -> str:
-        """The agent's MCP endpoint."""
         return self.gateway.url("solo")
 
     @property
@@ -103,12 +102,10 @@ class Served:
         return ok, error
 
     def counted(self, name: str, **labels: str) -> float:
-        """How much one metric sample has grown since the test began."""
         return self.gateway.metric(name, **labels) - self.before.get((name, frozenset(labels.items())), 0.0)
 
     @asynccontextmanager
     async def in_flight(self, message: str = "hi", *, agent: str = "solo") -> AsyncGenerator[RawCall]:
-        """A call that asks for live text and progress."""
         async with calling(self.gateway.url(agent), message, version=MODERN_VERSION, meta=DELTAS) as (_, call):
             yield call
 

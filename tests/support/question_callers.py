@@ -29,8 +29,6 @@ TIMEOUT = 60
 
 
 class Caller(Protocol):
-    """A client that makes one call."""
-
     async def ask(self, base_url: str, agent: str, message: str) -> str:
         """Call, and return the text of the question once it is there."""
 

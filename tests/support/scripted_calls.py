@@ -91,7 +91,6 @@ class Limits:
     kept: int
 
     def apply(self, patch: pytest.MonkeyPatch) -> None:
-        """Use these in place of the gateway's own."""
         patch.setattr(queue, "MOST_EVENTS", self.backlog)
         patch.setattr(queue, "LONGEST_TEXT", self.live_characters)
 
@@ -115,7 +114,6 @@ class ScriptedCall:
     # events
 
     def step(self, number: int) -> str:
-        """Begin a turn of the model; return the message of its progress."""
         return self._progress(StepBegan(AGENT, number, "llm"))
 
     def tool_started(self, tool: str) -> str:
@@ -136,17 +134,14 @@ class ScriptedCall:
     def turn_ended(
         self, speaker: Speaker, turn: int, text: str, tools: Sequence[str] = (), stop_reason: str = "endTurn"
     ) -> None:
-        """End a turn, with calls of tools by their ids."""
         calls = [self._tool_call(id_) for id_ in tools]
         self._sink.put(TurnEnded(self._emitter(speaker), turn, text, calls, stop_reason))
 
     def tools_ended(self, speaker: Speaker, turn: int, tools: Sequence[str], text: str = "") -> None:
-        """End the tools of a turn, by the ids of their calls."""
         results = [ToolResult(self._tool_call(id_), is_error=False, text=text, duration_seconds=0.5) for id_ in tools]
         self._sink.put(ToolsEnded(self._emitter(speaker), turn, results))
 
     def relayed(self, payload: dict[str, Any]) -> None:
-        """Pass on a payload of a peer."""
         self._sink.put(FromPeer(payload))
 
     def _emitter(self, speaker: Speaker) -> Emitter:
@@ -158,7 +153,6 @@ class ScriptedCall:
     # questions
 
     def ask(self, question: Question) -> asyncio.Task[Answer]:
-        """Begin a question to the caller."""
         return self._spawn(self.questions.ask(question))
 
     @property
@@ -185,7 +179,6 @@ class ScriptedCall:
     # the end
 
     def end(self, *texts: str, failure: str | None = None, halted: Sequence[str] = ()) -> None:
-        """End the call with its reply."""
         content = tuple(TextContent(type="text", text=text) for text in texts)
         stop_reason = failure or "endTurn"
         self.reply.set_result(Reply(content, stop_reason, 1, failure=failure, halted=tuple(halted)))
@@ -295,8 +288,6 @@ class _ScriptedRuntime(MemoryRuntime):
 
 @dataclass
 class World:
-    """A gateway with scripted agents, on a loop of its own."""
-
     loop: VirtualLoop
     gateway: Gateway
     servers: McpServers
@@ -329,7 +320,6 @@ class World:
         return [one for one in samples if name in (None, one.name)]
 
     def drain(self) -> None:
-        """Begin to stop, as at a signal."""
         self.do(self.gateway.calls.drain)
 
     def rest(self) -> None:
@@ -353,7 +343,6 @@ class World:
         return result
 
     def assert_nothing_is_left(self) -> None:
-        """Assert that no call has left a task, a timer, an instance or an entry."""
         self.rest()
         sessions, calls = self.gateway.sessions, self.gateway.calls
         left = {

@@ -48,7 +48,6 @@ class Usage:
     written: int | None = None  # into the cache
 
     def as_json(self) -> Json:
-        """The `usage` object of the wire; details only where there is something to say."""
         wire: Json = {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.completion,
@@ -81,7 +80,6 @@ class LlmRequest:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether the client wants server-sent events."""
         return bool(self.body.get("stream"))
 
     @property
@@ -91,7 +89,6 @@ class LlmRequest:
 
     @property
     def tools(self) -> list[str]:
-        """Names of the tools on offer, in order."""
         return [tool["function"]["name"] for tool in self.body.get("tools") or []]
 
     @property
@@ -106,7 +103,6 @@ class LlmRequest:
 
     @property
     def tool_results(self) -> dict[str, str]:
-        """Text of every tool result in the conversation by tool-call id."""
         return {m["tool_call_id"]: text_of(m) for m in self.messages if m["role"] == "tool"}
 
     @property
@@ -208,7 +204,6 @@ Script = Callable[[LlmRequest], Turn]
 
 
 def say(text: str, *, finish_reason: str = "stop", usage: Usage | None = DEFAULT_USAGE) -> Say:
-    """Answer `text` in one piece. `usage=None` reports none."""
     return Say((text,), finish_reason, usage)
 
 
@@ -251,17 +246,14 @@ def broken_stream() -> Reply:
 
 
 def cut(pieces: Sequence[str] = ("once upon",)) -> Cut:
-    """Stream `pieces`, then drop the connection without finishing."""
     return Cut(tuple(pieces))
 
 
 def end_early(pieces: Sequence[str] = ("once upon",)) -> EndEarly:
-    """Stream `pieces`, then end the body as if that were all."""
     return EndEarly(tuple(pieces))
 
 
 def error_event(message: str, pieces: Sequence[str] = ("once upon",)) -> ErrorEvent:
-    """Stream `pieces`, then an error in the provider's own form."""
     return ErrorEvent(tuple(pieces), message)
 
 
@@ -306,12 +298,10 @@ class ScriptedLlm:
         self._changes = Changes()
 
     def restart(self, script: Script | Sequence[Turn]) -> None:
-        """Play another script, and forget what was asked so far."""
         self.script = script if callable(script) else in_order(script)
         self.requests, self.aborted, self.surprises = [], [], []
 
     async def wait_for_requests(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> list[LlmRequest]:
-        """Return the first `count` requests once that many have arrived."""
         await self._until(lambda: len(self.requests) >= count, timeout_seconds, f"{count} LLM requests")
         return self.requests[:count]
 
@@ -320,12 +310,10 @@ class ScriptedLlm:
         await self._until(lambda: len(self.aborted) >= count, timeout_seconds, f"{count} aborted LLM requests")
 
     async def wait_until_idle(self, timeout_seconds: float = WAIT_SECONDS) -> None:
-        """Return once no request is running."""
         await self._until(lambda: self.in_flight == 0, timeout_seconds, "an idle LLM")
 
     @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         if self._is_turn(scope):
             await self._chat(scope, receive, send)
         elif scope["method"] == "GET" and scope["path"].startswith("/v1/models"):
@@ -405,7 +393,6 @@ async def scripted_llm(
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The text of a message whose content is a string or a list of parts."""
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
@@ -413,13 +400,11 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def image_of(url: str) -> tuple[str, str]:
-    """MIME type and base64 of a `data:` URL."""
     kind, _, data = url.removeprefix("data:").partition(";base64,")
     return kind, data
 
 
 def base64_of_pdf(url: str) -> str:
-    """The base64 of a `data:` URL of a PDF."""
     kind, data = image_of(url)
     assert kind == "application/pdf"
     return data
@@ -510,7 +495,6 @@ def _tool_call_deltas(turn: CallTools, request: LlmRequest) -> list[Json]:
 
 
 def completion_of(turn: Say | CallTools, request: LlmRequest) -> Json:
-    """The whole answer to a request that wants no stream."""
     message: Json = {"role": "assistant", "content": "".join(turn.pieces) if isinstance(turn, Say) else turn.text}
     if isinstance(turn, CallTools):
         message["content"] = turn.text or None

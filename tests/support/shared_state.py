@@ -109,15 +109,12 @@ class Carrier:
         return self._state
 
     async def holder(self) -> Shared:
-        """Open a holder."""
         return Memory(self.state)
 
     async def kill(self, holder: Any) -> None:
-        """End a holder, which releases nothing."""
         holder.close()
 
     async def settle(self, _: Any) -> None:
-        """Return when what a holder has released is written."""
         await turns()
 
     async def clean(self) -> None:

@@ -15,14 +15,12 @@ PIECE_BYTES = 64
 
 
 async def turns(count: int = TURNS) -> None:
-    """Return after the loop has turned that often."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def slow_proxy(port: int) -> AsyncGenerator[str]:
-    """Yield the base URL of a proxy for the HTTP server at `port`."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         async with asyncio.TaskGroup() as group:

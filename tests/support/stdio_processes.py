@@ -31,7 +31,6 @@ class Processes:
         return {"transport": "stdio", "command": sys.executable, "args": args, **settings}
 
     def notes(self, event: str) -> list[dict[str, Any]]:
-        """The notes of this event, in their order."""
         path = self.folder / "notes"
         whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")  # one may be half written
         lines = whole.splitlines()
@@ -39,16 +38,13 @@ class Processes:
 
     @property
     def started(self) -> list[int]:
-        """The ids of all processes, in the order of their starts."""
         return [note["pid"] for note in self.notes("started")]
 
     @property
     def alive(self) -> list[int]:
-        """The ids of those that run."""
         return [pid for pid in self.started if is_running(pid)]
 
     async def until_alive(self, count: int) -> list[int]:
-        """Wait until so many run; return their ids."""
         await eventually(lambda: len(self.alive) == count, what=f"{count} processes")
         return self.alive
 
@@ -72,7 +68,6 @@ def is_running(pid: int) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """Return the id of the parent of a process that runs."""
     return int(_state_of(pid)[1])
 
 
@@ -81,7 +76,6 @@ def _state_of(pid: int) -> list[str]:
 
 
 def distinct(texts: Iterable[str]) -> bool:
-    """Return True if no two are equal."""
     listed = list(texts)
     return len(set(listed)) == len(listed)
 

@@ -23,14 +23,12 @@ ME = Editor(owner="key:me", name="me", may_run=lambda _: True)
 
 
 def definition(word: str, **keys: Any) -> dict[str, Any]:
-    """The definition of an agent whose instruction has `word`."""
     return {"instruction": f"You say {word}.", "model": MODEL, **keys}
 
 
 def project_of(
     path: Path, llm_url: str, agents: Mapping[str, Agent] | None = None, database: str | None = None, **gateway: Any
 ) -> Project:
-    """A project with a database, in which agents of these models may be made."""
     settings = {"database": database or f"sqlite:///{path}/pallas.db", "agents_may_use": RELEASED, **gateway}
     return write_project(path / "project", agents or {"filed": Agent()}, llm_url=llm_url, gateway=settings)
 

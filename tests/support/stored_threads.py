@@ -34,8 +34,6 @@ LONG, SHORT = 60.0, 0.04
 
 
 class Stored(StoredServices):
-    """What a database holds, without a gateway."""
-
     def __init__(
         self,
         database: GatewayDatabase,
@@ -66,7 +64,6 @@ def agents_feature_of(gateway: Gateway) -> DefinitionsFeature:
 
 
 async def claim_turn(threads: Threads, *, owner: str | None = None) -> ClaimedExchange | None:
-    """Claim a turn that nobody runs."""
     task = await threads.long_calls.claim(tasks.c.api == "threads", owner=owner)
     return ClaimedExchange(task) if task is not None else None
 
@@ -101,7 +98,6 @@ def services(
 def task_of(
     thread_id: str, turn: int = 1, *, by_owner: bool = False, can_move: bool = True, seconds: float = LONG
 ) -> NewTask:
-    """Return a task of a turn of `me` with the agent `solo`."""
     return NewTask(
         owner="me",
         account="me",

@@ -48,8 +48,6 @@ ACKNOWLEDGED = {"resultType", "_meta"}
 
 @dataclass
 class World:
-    """A gateway of this process with a database, and perhaps another process, `other`, at `there`."""
-
     served: Running
     here: RawClient
     api: httpx.AsyncClient
@@ -62,19 +60,15 @@ class World:
     there: RawClient | None = None
 
     async def begin(self, client: RawClient | None = None, message: str = "go") -> str:
-        """Call the agent; return the id of the task that the call has become."""
         reply = await call(client or self.here, message)
         assert reply.result["resultType"] == "task", reply.text
         return str(reply.result["taskId"])
 
     async def get(self, task_id: str) -> dict[str, Any]:
-        """The task, as this process sees it."""
         reply = await request(self.here, "tasks/get", task_id)
         return reply.result
 
     async def status(self, task_id: str, *wanted: str) -> dict[str, Any]:
-        """The task, once it has one of these states."""
-
         async def found() -> bool:
             return (await self.get(task_id))["status"] in (wanted or ("completed", "failed", "cancelled"))
 
@@ -82,11 +76,9 @@ class World:
         return await self.get(task_id)
 
     async def rows(self, of: Any = tasks) -> int:
-        """How many rows a table has."""
         return int(await self.stored(select(func.count()).select_from(of)))
 
     async def stored(self, wanted: Any) -> Any:
-        """The value of a statement."""
         return await threads_of(self.served.gateway).database.read(lambda sql: sql.scalar(wanted))
 
     async def let_pauses_end(self) -> None:
@@ -95,8 +87,6 @@ class World:
         await threads_of(self.served.gateway).database.write(lambda sql: sql.execute(pauses_end))
 
     async def has_status(self, *wanted: str) -> None:
-        """Return once the only task has one of these states, as it is stored."""
-
         async def has() -> bool:
             return await self.stored(select(tasks.c.status)) in wanted
 
@@ -109,14 +99,12 @@ class World:
         await eventually(lambda: stored.database.is_available is up, what=f"the database up: {up}")
 
     async def kill_other(self) -> None:
-        """Kill the other process, and let its leases end."""
         assert self.other is not None
         self.other.signal(signal.SIGKILL)
         self.tools.gate.open()
         await let_leases_end(self.database)
 
     async def listed(self, **headers: str) -> list[dict[str, Any]]:
-        """The calls that this gateway lists."""
         return list((await self.api.get("/calls", headers=headers)).json()["calls"])
 
     def audited(self) -> list[tuple[str, str | None]]:
@@ -141,14 +129,12 @@ class World:
 
 
 async def call(client: RawClient, message: str = "go", meta: Mapping[str, Any] = DECLARED) -> RawReply:
-    """Call the agent."""
     return await client.call_tool("send_message", {"message": message}, meta=meta)
 
 
 async def request(
     client: RawClient, method: str, task_id: str, *, meta: Mapping[str, Any] = DECLARED, **params: Any
 ) -> RawReply:
-    """Send a request about a task."""
     return await client.request(method, {"taskId": task_id, **params}, meta=meta)
 
 

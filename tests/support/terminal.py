@@ -32,7 +32,6 @@ class Terminal:
     """A program and its terminal; it reads from where it has last found something."""
 
     def __init__(self, process: "subprocess.Popen[bytes] | forked.Forked", descriptor: int) -> None:
-        """Read and write at `descriptor`, the terminal's other end."""
         self._process = process
         # A busy machine imports for long, once for each worker.
         self._screen = fdspawn(descriptor, encoding="utf-8", timeout=200)
@@ -43,20 +42,16 @@ class Terminal:
         return str(self._screen.before)
 
     async def shows_one_of(self, *texts: str) -> str:
-        """Wait until one of the texts appears; the text."""
         found: int = await asyncio.to_thread(self._screen.expect, [re.escape(text) for text in texts])
         return texts[found]
 
     async def press(self, *keys: str) -> None:
-        """Press keys, or type a text."""
         await asyncio.to_thread(self._screen.send, "".join(keys))
 
     async def enter(self, line: str) -> None:
-        """Type a line and send it."""
         await self.press(line, ENTER)
 
     async def talk(self, prompt: str, *exchanges: Sequence[str]) -> None:
-        """Enter the first text of each exchange at the prompt, and wait until the others appear."""
         for line, *shown in exchanges:
             await self.shows(prompt)
             await self.enter(line)
@@ -70,11 +65,9 @@ class Terminal:
         assert await self.ends() == 0
 
     def kill(self) -> None:
-        """End the program where it stands."""
         self._process.send_signal(signal.SIGKILL)
 
     async def ends(self) -> int:
-        """Wait for its end; the exit code."""
         await asyncio.to_thread(self._screen.expect, pexpect.EOF)
         return await asyncio.to_thread(self._process.wait, 20)
 

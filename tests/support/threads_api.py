@@ -31,8 +31,6 @@ ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
 
 @dataclass(frozen=True)
 class Api:
-    """The threads API of a gateway whose agent `user` has a downstream that asks."""
-
     served: Running
     downstream: Asking
     http: httpx.AsyncClient
@@ -45,7 +43,6 @@ class Api:
         return await self.http.post(f"/threads/{thread_id}/answers", json={"answers": answers}, headers=headers)
 
     async def last(self, thread_id: str) -> dict[str, Any]:
-        """The newest answer of a thread."""
         found = await self.http.get(f"/threads/{thread_id}/messages")
         return dict(found.raise_for_status().json()["messages"][-1])
 
@@ -67,8 +64,6 @@ async def stream_of(http: httpx.AsyncClient, path: str, body: dict[str, Any]) ->
 
 
 class Stream:
-    """The events of one response, as they arrive."""
-
     def __init__(self, response: httpx.Response) -> None:
         self.events: list[dict[str, Any]] = []
         self._response = response
@@ -86,12 +81,10 @@ class Stream:
             self._changes.announce()
 
     async def last(self) -> dict[str, Any]:
-        """The last event, when the response has ended or is broken off."""
         await self._changes.until(lambda: self._is_over, 20, what="the end of the stream")
         return self.events[-1]
 
     async def event(self, type_: str) -> dict[str, Any]:
-        """The first event of a type, when it is there."""
         await self._changes.until(lambda: type_ in self.types, 20, what=f"the event '{type_}'")
         return next(one for one in self.events if one["type"] == type_)
 

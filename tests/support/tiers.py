@@ -68,7 +68,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_in(tier: str, item: pytest.Item) -> bool:
-    """Return whether a command runs a test."""
     is_whole = item.get_closest_marker("whole") is not None
     return not is_whole if tier == "test" else is_whole or bool(needed(item))
 

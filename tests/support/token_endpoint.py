@@ -30,7 +30,6 @@ class AuthorizationServer:
     issued: list[str] = field(default_factory=list)
 
     async def exchange(self, request: Request) -> JSONResponse:
-        """The token endpoint."""
         form = await request.form()
         self.asked.append({**form, "authorization": request.headers.get("authorization")})
         if self.gate is not None:
@@ -43,6 +42,5 @@ class AuthorizationServer:
 
     @property
     def app(self) -> AsgiApp:
-        """The server as an ASGI app."""
         app: Any = Starlette(routes=[Route("/token", self.exchange, methods=["POST"])])
         return app  # type: ignore[no-any-return]  # Starlette types scopes more narrowly

@@ -26,7 +26,6 @@ class Keys:
     ed: OKPKey
 
     def published(self) -> list[dict[str, Any]]:
-        """As a JWKS shows them."""
         return [dict(key.as_dict(private=False)) for key in (self.rsa, self.ec, self.ed)]
 
 

@@ -33,10 +33,7 @@ class Span:
 
 
 class TraceCollector:
-    """The collector, an ASGI app."""
-
     def __init__(self) -> None:
-        """Nothing received yet."""
         self.base_url = ""  # for OTEL_EXPORTER_OTLP_ENDPOINT; set by `trace_collector`
         self.spans: list[Span] = []
         self.bodies: list[bytes] = []
@@ -44,11 +41,9 @@ class TraceCollector:
         self._changes = Changes()
 
     def named(self, name: str) -> list[Span]:
-        """The spans of that name, in order of arrival."""
         return [span for span in self.spans if span.name == name]
 
     def below(self, parent: Span) -> list[Span]:
-        """The children of a span."""
         return [span for span in self.spans if span.parent_id == parent.span_id]
 
     def tree(self, roots: Iterable[Span]) -> list[str]:
@@ -63,12 +58,10 @@ class TraceCollector:
         return any(text.encode() in body for body in self.bodies)
 
     async def wait_for_spans(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> None:
-        """Return once that many spans have come."""
         await self._changes.until(lambda: len(self.spans) >= count, timeout_seconds, what=f"{count} spans")
 
     @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         body, headers = await read_body(receive), headers_of(scope)
         if (scope["method"], scope["path"]) != ("POST", "/v1/traces"):
             await respond(send, 404, b"", content_type="text/plain")
@@ -83,7 +76,6 @@ class TraceCollector:
 
 @asynccontextmanager
 async def trace_collector(*, port: int = 0) -> AsyncGenerator[TraceCollector]:
-    """Serve a `TraceCollector` at `collector.base_url`."""
     collector = TraceCollector()
     async with serve_app(collector, port=port) as listener:
         collector.base_url = listener.base_url
@@ -91,7 +83,6 @@ async def trace_collector(*, port: int = 0) -> AsyncGenerator[TraceCollector]:
 
 
 def decoded(body: bytes) -> list[Span]:
-    """The spans of one export."""
     request = ExportTraceServiceRequest.FromString(body)
     return [
         _span(span, scoped.scope.name, _values(resource.resource.attributes))

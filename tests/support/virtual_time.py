@@ -44,8 +44,6 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop with a time of its own."""
-
     _scheduled: list[asyncio.TimerHandle]  # of asyncio
 
     def __init__(self) -> None:

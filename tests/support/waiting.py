@@ -64,7 +64,6 @@ class Stopwatch:
         self.seconds = 0.0
 
     async def run(self) -> None:
-        """Count without end."""
         clock = asyncio.get_running_loop().time
         while True:
             began = clock()
@@ -91,12 +90,10 @@ class Changes:
         self._changed = asyncio.Event()
 
     def announce(self) -> None:
-        """Wake everyone in `until`."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def until(self, predicate: Callable[[], object], timeout_seconds: float | None, *, what: str) -> None:
-        """Return once `predicate` holds; `AssertionError` after `timeout_seconds` (None: wait for ever)."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not predicate():

@@ -100,7 +100,6 @@ class Stage:
     tools: StatelessDownstream
 
     def url(self, agent: str) -> str:
-        """An agent's MCP endpoint."""
         return self.served.url(agent)
 
 
@@ -137,27 +136,22 @@ class Watched:
 
     @property
     def progress(self) -> list[str]:
-        """The messages of progress alone."""
         return [one for one in self.story if isinstance(one, str)]
 
     @property
     def payloads(self) -> list[dict[str, Any]]:
-        """The payloads of the assistant stream alone."""
         return [one for one in self.story if isinstance(one, dict)]
 
     @property
     def text(self) -> str:
-        """The text blocks of the answer, joined."""
         return "".join(block["text"] for block in self.reply.result["content"] if block["type"] == "text")
 
     @property
     def is_error(self) -> bool:
-        """Whether the call failed."""
         return bool(self.reply.result.get("isError"))
 
     @property
     def call(self) -> dict[str, Any]:
-        """`_meta["pallas/call"]`."""
         return cast("dict[str, Any]", self.reply.result["_meta"]["pallas/call"])
 
 
@@ -197,7 +191,6 @@ async def calling(
 
 
 def watching_meta(version: str, **more: Any) -> dict[str, Any]:
-    """The `_meta` of a request that wants to be told everything but deltas."""
     levels = {"io.modelcontextprotocol/logLevel": "info"} if version >= MODERN_VERSION else {}
     return {"progressToken": TOKEN, **levels, **more}
 

@@ -46,36 +46,29 @@ _ERRORS = {
 
 @dataclass(frozen=True)
 class AnthropicRequest(LlmRequest):
-    """A request for a message."""
-
     @property
     @override
     def messages(self) -> list[Json]:
-        """The conversation, without results of tools."""
         return [message for message in self.body["messages"] if text_of(message)]
 
     @property
     @override
     def tools(self) -> list[str]:
-        """Names of the tools on offer, in order."""
         return [tool["name"] for tool in self.body.get("tools") or []]
 
     @property
     @override
     def called(self) -> list[str]:
-        """Names of the tools that the conversation has calls of, oldest first."""
         return [block["name"] for block in self._blocks("tool_use")]
 
     @property
     @override
     def images(self) -> list[tuple[str, str]]:
-        """MIME type and base64 of every image in the conversation, oldest first."""
         return [(block["source"]["media_type"], block["source"]["data"]) for block in self._blocks("image")]
 
     @property
     @override
     def documents(self) -> list[tuple[str | None, str]]:
-        """Name and base64 of every PDF in the conversation, oldest first."""
         documents = self._blocks("document")
         assert all(one["source"]["media_type"] == "application/pdf" for one in documents)
         return [(one["title"], one["source"]["data"]) for one in documents]
@@ -83,7 +76,6 @@ class AnthropicRequest(LlmRequest):
     @property
     @override
     def tool_results(self) -> dict[str, str]:
-        """Text of every tool result in the conversation by tool-call id."""
         return {block["tool_use_id"]: text_of(block) for block in self._blocks("tool_result")}
 
     def _blocks(self, kind: str) -> list[Json]:
@@ -93,7 +85,6 @@ class AnthropicRequest(LlmRequest):
     @property
     @override
     def bearer(self) -> str | None:
-        """The key the request was authorised with."""
         return self.headers.get("x-api-key") or super().bearer
 
 
@@ -104,23 +95,18 @@ class VertexRequest(AnthropicRequest):
     @property
     @override
     def model(self) -> str:
-        """The model's name."""
         return self.path.rpartition("/")[2].partition(":")[0]
 
 
 class Anthropic:
-    """The `Dialect`."""
-
     content_type: ClassVar[str] = "text/event-stream"
     request_class: ClassVar[type[LlmRequest]] = AnthropicRequest
     kinds: ClassVar[frozenset[str]] = ALL_KINDS
 
     def is_turn(self, path: str) -> bool:
-        """Return True if a POST to `path` asks the model."""
         return path == "/v1/messages"
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
-        """The message without its content, a ping, and the beginning of a text."""
         usage = turn.usage if isinstance(turn, (Say, CallTools)) else Usage()
         message = _message(request, usage or Usage(0, 0))
         events = _event(BetaRawMessageStartEvent(type="message_start", message=message))
@@ -128,11 +114,9 @@ class Anthropic:
         return events + (_start(0, BetaTextBlock(type="text", text="")) if texts_of(turn) else b"")
 
     def piece(self, text: str) -> bytes:
-        """One piece of the text, which is the first block."""
         return _delta(0, BetaTextDelta(type="text_delta", text=text))
 
     def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
-        """A block for each tool call."""
         events = _stop(0) if turn.text else b""
         if turn.thinking:
             events += _start(0, BetaThinkingBlock(type="thinking", thinking="", signature=""))
@@ -149,7 +133,6 @@ class Anthropic:
         return events
 
     def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
-        """The end of the text, the reason and the usage, and the end of the message."""
         del request
         usage = turn.usage or Usage(0, 0)
         end = BetaRawMessageDeltaEvent(
@@ -161,11 +144,9 @@ class Anthropic:
         return text + _event(end) + _event(BetaRawMessageStopEvent(type="message_stop"))
 
     def error(self, message: str) -> bytes:
-        """An event `error`."""
         return f"event: error\ndata: {json.dumps(self.refusal(529, message))}\n\n".encode()
 
     def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
-        """The whole message."""
         message = _message(request, turn.usage or Usage(0, 0))
         text = turn.text if isinstance(turn, CallTools) else "".join(turn.pieces)
         message.content = [BetaTextBlock(type="text", text=text)] if text else []
@@ -181,7 +162,6 @@ class Anthropic:
         return _dumped(message)
 
     def refusal(self, status: int, message: str) -> Json:
-        """Anthropic's error object."""
         return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
 
 
@@ -272,7 +252,6 @@ class AnthropicVertex(Anthropic):
 
     @override
     def is_turn(self, path: str) -> bool:
-        """Return True if a POST to `path` asks the model."""
         return path.endswith((":rawPredict", ":streamRawPredict"))
 
 

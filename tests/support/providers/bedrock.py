@@ -27,55 +27,45 @@ ERRORS = {
 
 @dataclass(frozen=True)
 class BedrockRequest(LlmRequest):
-    """A request for a conversation's next message."""
-
     @property
     @override
     def model(self) -> str:
-        """The model's id, which is a part of the path."""
         return unquote(self.path.split("/")[2])
 
     @property
     @override
     def is_streamed(self) -> bool:
-        """True if the client wants an event stream."""
         return self.path.endswith("/converse-stream")
 
     @property
     @override
     def messages(self) -> list[Json]:
-        """The conversation in the form of chat completions, without results of tools."""
         turns = [(one["role"], "".join(b.get("text", "") for b in one["content"])) for one in self.body["messages"]]
         return [{"role": role, "content": text} for role, text in turns if text]
 
     @property
     @override
     def tools(self) -> list[str]:
-        """Names of the tools on offer, in order."""
         return [tool["toolSpec"]["name"] for tool in (self.body.get("toolConfig") or {}).get("tools", [])]
 
     @property
     @override
     def called(self) -> list[str]:
-        """Names of the tools that the conversation has calls of, oldest first."""
         return [one["name"] for one in self._blocks("toolUse")]
 
     @property
     @override
     def images(self) -> list[tuple[str, str]]:
-        """MIME type and base64 of every image in the conversation, oldest first."""
         return [(f"image/{one['format']}", one["source"]["bytes"]) for one in self._blocks("image")]
 
     @property
     @override
     def documents(self) -> list[tuple[str | None, str]]:
-        """Name and base64 of every PDF in the conversation, oldest first."""
         return [(one["name"], one["source"]["bytes"]) for one in self._blocks("document")]
 
     @property
     @override
     def tool_results(self) -> dict[str, str]:
-        """Text of every tool result in the conversation by tool-call id."""
         results = self._blocks("toolResult")
         return {one["toolUseId"]: "".join(part.get("text", "") for part in one["content"]) for one in results}
 
@@ -85,27 +75,21 @@ class BedrockRequest(LlmRequest):
 
 
 class Bedrock:
-    """The `Dialect`."""
-
     content_type: ClassVar[str] = "application/vnd.amazon.eventstream"
     request_class: ClassVar[type[LlmRequest]] = BedrockRequest
     kinds: ClassVar[frozenset[str]] = frozenset({"cached", "written"})
 
     def is_turn(self, path: str) -> bool:
-        """Return True if a POST to `path` asks the model."""
         return path.startswith("/model/") and path.endswith(("/converse", "/converse-stream"))
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
-        """The message's role."""
         del turn, request
         return _event("messageStart", {"role": "assistant"})
 
     def piece(self, text: str) -> bytes:
-        """One piece of the text, which is the first block and has no start."""
         return _event("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": text}})
 
     def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
-        """A block for each tool call."""
         events = _event("contentBlockStop", {"contentBlockIndex": 0}) if turn.text else b""
         for number, (name, arguments) in enumerate(turn.calls):
             index = {"contentBlockIndex": number + bool(turn.text)}
@@ -117,20 +101,17 @@ class Bedrock:
         return events
 
     def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
-        """The end of the text, the reason, and the usage."""
         del request
         events = _event("contentBlockStop", {"contentBlockIndex": 0}) if isinstance(turn, Say) else b""
         events += _event("messageStop", {"stopReason": _stop_reason(turn)})
         return events + _event("metadata", {"usage": _usage(turn.usage), "metrics": {"latencyMs": 1}})
 
     def error(self, message: str) -> bytes:
-        """An exception of the stream."""
         return encode(
             {":message-type": "exception", ":exception-type": "modelStreamErrorException"}, {"message": message}
         )
 
     def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
-        """The whole message."""
         text = turn.text if isinstance(turn, CallTools) else "".join(turn.pieces)
         content: list[Json] = [{"text": text}] if text else []
         if isinstance(turn, CallTools):
@@ -172,7 +153,6 @@ def _event(kind: str, payload: Json) -> bytes:
 
 
 def encode(headers: dict[str, str], payload: Json) -> bytes:
-    """One message of an event stream."""
     head = b"".join(_header(name, value) for name, value in {**headers, ":content-type": "application/json"}.items())
     body = json.dumps(payload).encode()
     prelude = pack("!II", 16 + len(head) + len(body), len(head))

@@ -44,22 +44,18 @@ class Chat:
     kinds: ClassVar[frozenset[str]] = ALL_KINDS
 
     def is_turn(self, path: str) -> bool:
-        """Return True if a POST to `path` asks the model."""
         return path.endswith("/chat/completions")
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
-        """The role, and what was thought."""
         comment = b": OPENROUTER PROCESSING\n\n" if self.comments else b""
         thoughts: list[Json] = [{self.thought_field: part} for part in split(self.thought)]
         deltas: list[Json] = [{"role": "assistant", "content": ""}, *thoughts]
         return comment + b"".join(self._chunk(delta) for delta in deltas)
 
     def piece(self, text: str) -> bytes:
-        """One piece of text."""
         return self._chunk({"content": text})
 
     def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
-        """The tool calls."""
         groups = [list(self._parts_of(turn, request, number)) for number in range(len(turn.calls))]
         if self.calls_in == "all":
             groups = [[part for group in groups for part in group]]
@@ -80,7 +76,6 @@ class Chat:
             yield {**at, **blank, "function": {**nameless, "arguments": part}}
 
     def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
-        """The reason in a chunk of its own, the usage, and `[DONE]`."""
         reason = self.tools_end if isinstance(turn, CallTools) else turn.finish_reason
         usage = (turn.usage or Usage(0, 0)).as_json()
         more: Json = {}
@@ -98,15 +93,12 @@ class Chat:
         return last + b"data: [DONE]\n\n"
 
     def error(self, message: str) -> bytes:
-        """An error instead of a chunk."""
         return _event({"error": {"message": message, "code": 502}})
 
     def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
-        """The whole completion."""
         return completion_of(turn, request)
 
     def refusal(self, status: int, message: str) -> Json:
-        """OpenAI's error object."""
         return {"error": {"message": message, "type": "scripted", "param": None, "code": None}}
 
     def _chunk(self, delta: Json, reason: str | None = None, **more: Json) -> bytes:

@@ -15,18 +15,14 @@ _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 @dataclass(frozen=True)
 class GeminiRequest(LlmRequest):
-    """A request for content."""
-
     @property
     @override
     def model(self) -> str:
-        """The model's name, which is a part of the path."""
         return self.path.rpartition("/")[2].partition(":")[0]
 
     @property
     @override
     def is_streamed(self) -> bool:
-        """True if the client wants server-sent events."""
         return self.path.endswith(":streamGenerateContent")
 
     @property
@@ -39,26 +35,22 @@ class GeminiRequest(LlmRequest):
     @property
     @override
     def tools(self) -> list[str]:
-        """Names of the tools on offer, in order."""
         declared = (one for tool in self.body.get("tools") or [] for one in tool.get("functionDeclarations", []))
         return [one["name"] for one in declared]
 
     @property
     @override
     def called(self) -> list[str]:
-        """Names of the tools that the conversation has calls of, oldest first."""
         return [one["name"] for one in self._parts("functionCall")]
 
     @property
     @override
     def images(self) -> list[tuple[str, str]]:
-        """MIME type and base64 of every image in the conversation, oldest first."""
         return [(kind, data) for kind, data in self._inline() if kind != "application/pdf"]
 
     @property
     @override
     def documents(self) -> list[tuple[str | None, str]]:
-        """Base64 of every PDF in the conversation, oldest first."""
         return [(None, data) for kind, data in self._inline() if kind == "application/pdf"]
 
     def _inline(self) -> list[tuple[str, str]]:
@@ -79,7 +71,6 @@ class GeminiRequest(LlmRequest):
     @property
     @override
     def bearer(self) -> str | None:
-        """The key or token the request was authorised with."""
         return self.headers.get("x-goog-api-key") or super().bearer
 
 
@@ -102,16 +93,13 @@ class Gemini:
     kinds: ClassVar[frozenset[str]] = frozenset({"cached", "reasoning"})
 
     def is_turn(self, path: str) -> bool:
-        """Return True if a POST to `path` asks the model."""
         return path.endswith((":streamGenerateContent", ":generateContent"))
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
-        """Nothing."""
         del turn, request
         return b""
 
     def piece(self, text: str) -> bytes:
-        """One piece of text."""
         return _event(_response([types.Part(text=text)]))
 
     def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
@@ -121,23 +109,19 @@ class Gemini:
         return b"".join(_event(_response(group)) for group in groups)
 
     def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
-        """The reason for the end, in an event of its own."""
         del request
         return _event(_response([types.Part(text="")], finish=_finish(turn), usage=turn.usage))
 
     def error(self, message: str) -> bytes:
-        """An error instead of a response."""
         return f"data: {json.dumps(self.refusal(503, message))}\r\n\r\n".encode()
 
     def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
-        """All parts in one response."""
         text = turn.text if isinstance(turn, CallTools) else "".join(turn.pieces)
         parts = [types.Part(text=text)] if text else []
         parts += self._calls(turn, request) if isinstance(turn, CallTools) else []
         return _dumped(_response(parts, finish=_finish(turn), usage=turn.usage))
 
     def refusal(self, status: int, message: str) -> Json:
-        """Google's error object."""
         return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, "UNKNOWN")}}
 
     def _calls(self, turn: CallTools, request: LlmRequest) -> list[types.Part]:

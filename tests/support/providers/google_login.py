@@ -12,7 +12,6 @@ PROJECT = "project-of-the-tests"
 
 
 def write_service_account(path: Path, token_uri: str) -> Path:
-    """Write the file that `GOOGLE_APPLICATION_CREDENTIALS` names."""
     account = {
         "type": "service_account",
         "project_id": PROJECT,

@@ -89,13 +89,11 @@ class ScriptedProvider(ScriptedLlm):
 
     @override
     def restart(self, script: Script | Sequence[Turn]) -> None:
-        """Play another script, and forget what was asked so far and over which sockets."""
         super().restart(script)
         self.sockets, self.handshakes = [], []
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         if scope["type"] == "websocket":
             await self._converse(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] == TOKEN_PATH:
@@ -106,7 +104,6 @@ class ScriptedProvider(ScriptedLlm):
             await super().__call__(scope, receive, send)
 
     async def _log_in(self, receive: Receive, send: Send) -> None:
-        """Give a token to whoever asks."""
         await read_body(receive)
         self.login_count += 1
         how = self.logins.pop(0) if self.logins else None
@@ -203,7 +200,6 @@ class Messages:
         self.is_whole = False  # the last event ends a response
 
     async def __call__(self, part: Any) -> None:
-        """Send the messages in one part."""
         if part["type"] == "http.response.start":
             self._start = part
             return
@@ -228,7 +224,6 @@ _ENDINGS = ("response.completed", "response.incomplete", "error")
 
 
 def texts_of(turn: Streamed) -> tuple[str, ...]:
-    """The pieces of text in an answer."""
     if isinstance(turn, CallTools):
         return (turn.text,) if turn.text else ()
     return turn.pieces

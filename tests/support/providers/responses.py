@@ -18,18 +18,14 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 @dataclass(frozen=True)
 class ResponsesRequest(LlmRequest):
-    """A request for a response."""
-
     @property
     @override
     def is_streamed(self) -> bool:
-        """True if the client wants events, as each that uses a WebSocket does."""
         return bool(self.body.get("stream")) or self.body.get("type") == "response.create"
 
     @property
     @override
     def messages(self) -> list[Json]:
-        """The conversation in the form of chat completions, without results of tools."""
         items = (item for item in self.body["input"] if "role" in item)
         turns = [(item["role"], _text(item["content"])) for item in items]
         return [{"role": role, "content": text} for role, text in turns if text]
@@ -37,25 +33,21 @@ class ResponsesRequest(LlmRequest):
     @property
     @override
     def tools(self) -> list[str]:
-        """Names of the tools on offer, in order."""
         return [tool["name"] for tool in self.body.get("tools") or []]
 
     @property
     @override
     def called(self) -> list[str]:
-        """Names of the tools that the conversation has calls of, oldest first."""
         return [item["name"] for item in self.body["input"] if item.get("type") == "function_call"]
 
     @property
     @override
     def images(self) -> list[tuple[str, str]]:
-        """MIME type and base64 of every image in the conversation, oldest first."""
         return [image_of(part["image_url"]) for part in self._parts("input_image")]
 
     @property
     @override
     def documents(self) -> list[tuple[str | None, str]]:
-        """Name and base64 of every PDF in the conversation, oldest first."""
         return [(part["filename"], base64_of_pdf(part["file_data"])) for part in self._parts("input_file")]
 
     def _parts(self, kind: str) -> list[Json]:
@@ -65,7 +57,6 @@ class ResponsesRequest(LlmRequest):
     @property
     @override
     def tool_results(self) -> dict[str, str]:
-        """Text of every tool result in the conversation by tool-call id."""
         outputs = [item for item in self.body["input"] if item.get("type") == "function_call_output"]
         return {item["call_id"]: _text(item["output"]) for item in outputs}
 
@@ -75,18 +66,14 @@ def _text(content: Any) -> str:
 
 
 class Responses:
-    """The `Dialect`."""
-
     content_type: ClassVar[str] = "text/event-stream"
     request_class: ClassVar[type[LlmRequest]] = ResponsesRequest
     kinds: ClassVar[frozenset[str]] = ALL_KINDS
 
     def is_turn(self, path: str) -> bool:
-        """Return True if a POST to `path` asks the model."""
         return path == "/v1/responses"
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
-        """The response without its output, and the beginning of a text."""
         begun = _response(request, "in_progress", [], None)
         events: list[Json] = [{"type": "response.created", "response": begun}]
         if texts_of(turn):
@@ -96,15 +83,12 @@ class Responses:
         return _sent(events)
 
     def piece(self, text: str) -> bytes:
-        """One piece of the text, which is the first item."""
         return _sent([{"type": "response.output_text.delta", **_AT, "delta": text, "logprobs": []}])
 
     def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
-        """An item for each tool call, after that of the reasoning."""
         return _sent([*_reasoning_events(turn, request), *_tool_events(turn, request)])
 
     def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
-        """The ends of the text and of the response, which holds all of it again."""
         events: list[Json] = []
         if texts_of(turn):
             item = _message("".join(texts_of(turn)), "completed", request)
@@ -117,15 +101,12 @@ class Responses:
         return _sent([*events, {"type": f"response.{kind}", "response": whole}])
 
     def error(self, message: str) -> bytes:
-        """An event `error`."""
         return _sent([{"type": "error", "code": "server_error", "message": message, "param": None}])
 
     def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
-        """The whole response."""
         return _whole(turn, request)
 
     def refusal(self, status: int, message: str) -> Json:
-        """OpenAI's error object."""
         return {"error": {"message": message, "type": "scripted", "param": None, "code": f"status_{status}"}}
 
 
