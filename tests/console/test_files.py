@@ -199,11 +199,6 @@ async def test_a_reload_switches_it(tmp_path: Path) -> None:
     assert (before.status_code, after.status_code) == (200, 404)
 
 
-async def test_a_foreign_host_is_refused(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, AGENTS)) as served, client(served.base_url) as http:
-        assert (await http.get("/console/", headers={"Host": "rebound.example"})).status_code == 421
-
-
 async def test_per_port_it_is_on_the_registrys_port_and_may_call_the_agents_ports(tmp_path: Path) -> None:
     with ExitStack() as reserved:
         registry, one = (reserved.enter_context(reserved_port()) for _ in range(2))

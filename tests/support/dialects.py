@@ -4,16 +4,30 @@ It says what its script tells it to, the same in each, and keeps what it was ask
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from .asgi import Receive, Scope, Send, end_body, http_only, read_body, respond_json, send_part, start_response
-from .listener import serve_app
-from .provider_requests import to_provider
+from tests.support.asgi import (
+    Receive,
+    Scope,
+    Send,
+    end_body,
+    headers_of,
+    http_only,
+    read_body,
+    respond_json,
+    send_part,
+    start_response,
+)
+from tests.support.listener import serve_app
+from tests.support.provider_requests import to_provider
+from tests.support.providers.anthropic import Anthropic
+from tests.support.providers.chat import Chat
+from tests.support.providers.provider import Dialect
+from tests.support.providers.responses import Responses
+from tests.support.scripted_llm import Json, Say
 
-type Json = dict[str, Any]
 ANSWER = "heard"
 
 
@@ -59,7 +73,12 @@ class PolyglotLlm:
             body = json.loads(await read_body(receive))
             self.asked.append(asked := Asked(protocol, scope["path"], body))
             to_provider(scope["path"], body)
-            await _answer(send, _EVENTS[protocol](body, self.script(asked)))
+            dialect, turn = _DIALECTS[protocol], Say((self.script(asked),))
+            request = dialect.request_class(len(self.asked), body, headers_of(scope), scope["path"])
+            await start_response(send, 200, content_type=dialect.content_type)
+            await send_part(send, dialect.opening(turn, request) + dialect.piece(turn.pieces[0]))
+            await send_part(send, dialect.ending(turn, request))
+            await end_body(send)
 
 
 @asynccontextmanager
@@ -70,66 +89,4 @@ async def polyglot_llm(script: Script = _always_the_same) -> AsyncGenerator[Poly
         yield llm
 
 
-async def _answer(send: Send, events: Iterator[Json]) -> None:
-    await start_response(send, 200, content_type="text/event-stream")
-    for event in events:
-        name = f"event: {event['type']}\n" if "type" in event else ""
-        await send_part(send, f"{name}data: {json.dumps(event)}\n\n")
-    await send_part(send, "data: [DONE]\n\n")
-    await end_body(send)
-
-
-def _completions(body: Json, text: str) -> Iterator[Json]:
-    envelope = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
-    for delta, reason in (({"role": "assistant", "content": text}, None), ({}, "stop")):
-        yield {**envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    yield {**envelope, "choices": [], "usage": usage}
-
-
-def _messages(body: Json, text: str) -> Iterator[Json]:
-    message = {"id": "m-1", "type": "message", "role": "assistant", "model": body["model"], "content": []}
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    yield {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}}
-    yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-    yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
-    yield {"type": "content_block_stop", "index": 0}
-    yield {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage}
-    yield {"type": "message_stop"}
-
-
-def _responses(body: Json, text: str) -> Iterator[Json]:
-    part = {"type": "output_text", "text": text, "annotations": []}
-    item = {"id": "i-1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
-    response = {
-        "id": "r-1",
-        "object": "response",
-        "created_at": 1,
-        "model": body["model"],
-        "output": [],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-    at = {"item_id": "i-1", "output_index": 0, "content_index": 0}
-    yield {"type": "response.created", "sequence_number": 0, "response": {**response, "status": "in_progress"}}
-    begun = {**item, "status": "in_progress", "content": []}
-    yield {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": begun}
-    empty = {**part, "text": ""}
-    yield {"type": "response.content_part.added", "sequence_number": 2, **at, "part": empty}
-    yield {"type": "response.output_text.delta", "sequence_number": 3, **at, "delta": text, "logprobs": []}
-    yield {"type": "response.output_text.done", "sequence_number": 4, **at, "text": text, "logprobs": []}
-    yield {"type": "response.content_part.done", "sequence_number": 5, **at, "part": part}
-    yield {"type": "response.output_item.done", "sequence_number": 6, "output_index": 0, "item": item}
-    usage = {
-        "input_tokens": 1,
-        "output_tokens": 1,
-        "total_tokens": 2,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens_details": {"reasoning_tokens": 0},
-    }
-    whole = {**response, "status": "completed", "output": [item], "usage": usage}
-    yield {"type": "response.completed", "sequence_number": 7, "response": whole}
-
-
-_EVENTS = {"completions": _completions, "messages": _messages, "responses": _responses}
+_DIALECTS: dict[str, Dialect] = {"completions": Chat(), "messages": Anthropic(), "responses": Responses()}

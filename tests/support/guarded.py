@@ -94,17 +94,9 @@ async def guarded(
     overrides: Overrides | None = None,
     **project: Any,
 ) -> AsyncIterator[Guarded]:
-    """Serve agents that take tokens of an authorization server.
+    """Serve agents that take tokens of an authorization server, its own unless another is given.
 
-    Args:
-        path: an empty folder.
-        agents: names, or what `write_project` takes.
-        auth: more of the `auth` section; `jwt: None` leaves the authorization server out of it.
-        jwt: more of its `jwt` section.
-        gateway: more of the `gateway` section.
-        server: instead of one of its own.
-        overrides: as the command line's.
-        project: more arguments of `write_project`.
+    `auth`, `jwt` and `gateway` are more of these sections; `jwt: None` in the first leaves the server out of it.
     """
     async with AsyncExitStack() as stack:
         issues = await stack.enter_async_context(authorization_server()) if server is None else server

@@ -64,19 +64,7 @@ def pending(
     depends_on: Iterable[str] = (),
     tasks: TaskOwner | None = None,
 ) -> Hosting:
-    """An agent that was not started; with `memory` one that is ready.
-
-    Args:
-        name: the agent's.
-        memory: how it behaves.
-        calls: most calls at once; None for any number.
-        gateway_calls: the same for the gateway.
-        queue_seconds: how long a call waits for its slot.
-        max_nesting: as configured.
-        heartbeat_seconds: as configured.
-        depends_on: as configured.
-        tasks: owns the calls.
-    """
+    """An agent that was not started; with `memory` one that is ready. `calls` and `gateway_calls` may run at once."""
     tasks = TaskOwner() if tasks is None else tasks  # an empty one is false
     parts, metrics = ProcessParts(), Metrics(CollectorRegistry())
     parts.calls.listeners = books(metrics)

@@ -34,12 +34,9 @@ class Listener:
 
 @asynccontextmanager
 async def serve_app(app: AsgiApp, *, port: int = 0, websockets: bool = False) -> AsyncGenerator[Listener]:
-    """Serve `app`, lifespan included, until the block ends.
+    """Serve `app`, lifespan included, until the block ends; `port` is one of `reserved_port`, or 0 for any free one.
 
-    Args:
-        app: Any ASGI app. What its lifespan raises at start-up is raised here.
-        port: 0 for a free one; a number from `reserved_port` to be down and back at one address.
-        websockets: Accept WebSockets, which the gateway's own connections take for ordinary requests.
+    The gateway's own connections take WebSockets for ordinary requests; with `websockets` they are accepted.
     """
     sock = _bound_socket(port)
     sock.listen(1024)  # connections queue from here on, so nobody has to wait for the server task

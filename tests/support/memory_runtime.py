@@ -100,24 +100,8 @@ NOBODY = Credentials(None)
 class MemoryAgent:
     """How one agent behaves, and what has happened to it. Everything may be changed while it runs.
 
-    Attributes:
-        answer: Reply of a call, or whatever it raises.
-        tells: What the call tells its sink before it waits and answers.
-        model: What the agent says it uses.
-        provider: The provider of it.
-        downstreams: The MCP servers it says it uses.
-        turns_so_far: The LLM turns a call has had when it comes to the gate.
-        tools_so_far: The tools it has used by then.
-        start_failures: Raised by the next starts, one each, the first one first.
-        edited: Whether a file behind it has changed since it was started; a start with `reread` reads it.
-        starting: Holds starts, if given, by the agent's name.
-        answering: Holds calls, if given, by their message.
-        starts: How often a start was tried.
-        leaves: How often a started runtime was left.
-        calls: The calls that were answered or are being answered.
-        credentials: What came with each of them.
-        opened: How many instances were made.
-        disposed: How many of them were disposed of.
+    A call comes to the gate `answering` after what it `tells`, with `turns_so_far` and `tools_so_far`. `start_failures`
+    are raised by the next starts, one each. A file behind it was `edited` until a start with `reread`.
     """
 
     answer: Answer = repeat

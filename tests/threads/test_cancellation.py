@@ -47,22 +47,6 @@ def without_garbage_collection() -> Generator[None]:
         gc.enable()
 
 
-async def create(threads: Threads, _: str) -> object:
-    return await threads.store.create("me", "solo")
-
-
-async def find(threads: Threads, thread_id: str) -> object:
-    return await threads.store.find(thread_id, "me")
-
-
-async def list_threads(threads: Threads, _: str) -> object:
-    return await listed(threads, "me", "solo", limit=10)
-
-
-async def list_turns(threads: Threads, thread_id: str) -> object:
-    return await turns_of(threads, thread_id)
-
-
 async def whole_turn(threads: Threads, thread_id: str) -> object:
     return await say(threads, thread_id, "hello", wait_seconds=5)
 
@@ -81,10 +65,10 @@ async def refused_turn(threads: Threads, _: str) -> object:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "create": create,
-    "find": find,
-    "list threads": list_threads,
-    "list turns": list_turns,
+    "create": lambda threads, _: threads.store.create("me", "solo"),
+    "find": lambda threads, thread_id: threads.store.find(thread_id, "me"),
+    "list threads": lambda threads, _: listed(threads, limit=10),
+    "list turns": turns_of,
     "turn": whole_turn,
     "first turn": first_turn,
     "refused turn": refused_turn,

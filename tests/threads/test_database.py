@@ -210,18 +210,6 @@ def open_files(file: Path) -> list[Path]:
     return found
 
 
-async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database_url: str) -> None:
-    async with services_at(database_url):
-        pass
-    database = Database(Secret(database_url), Path("/"))
-    newer = text("UPDATE pallas_threads_version SET version_num = '9999'")
-    await database.write(lambda connection: connection.execute(newer))
-    await database.close()
-
-    with pytest.raises(DatabaseSchemaError, match=r"at version 9999, .* knows up to 0014:.* update this one"):
-        await services_at(database_url).__aenter__()
-
-
 async def test_a_gateway_that_cannot_use_its_database_closes_what_it_has_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from pallas_gateway.cli.database import PENDING
 from pallas_gateway.config.loading.loader import DATABASE_PACKAGES
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database.connections import Database
-from pallas_gateway.shared.database.migrating import migrate, versions, versions_of
+from pallas_gateway.shared.database.migrating import versions_of
 from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
@@ -85,11 +85,13 @@ def test_status_names_each_pending_step_and_upgrade_takes_them(run: Command, dat
     status = run("database", "status", "--json")
     assert (status.code, status.json["state"], status.json["pending"]) == (0, "current", [])
 
-    async def questions() -> list[str]:
+    async def kept() -> tuple[list[str], int]:
         async with services(database_url) as stored:
-            return [turn.question.text for turn in await turns_of(stored.threads, ID)]
+            return [
+                turn.question.text for turn in await turns_of(stored.threads, ID)
+            ], await stored.definitions.number()
 
-    assert asyncio.run(questions()) == ["one"]
+    assert asyncio.run(kept()) == (["one"], 0)
 
 
 @pytest.mark.usefixtures("project")
@@ -265,17 +267,6 @@ async def test_only_a_step_that_says_so_takes_something_from_older_releases(data
 
 def test_each_step_says_in_a_sentence_what_it_changes() -> None:
     assert [one.version for one in STEPS if not one.changes.endswith(".") or "\n" in one.changes] == []
-
-
-async def test_versions_are_read_without_a_change(tmp_path: Path) -> None:
-    file = tmp_path / "threads.db"
-    database = Database(Secret("sqlite:///threads.db"), tmp_path)
-    assert (await database.read(lambda sql: sql.run_sync(versions))).present is None
-    found = await database.write(lambda sql: sql.run_sync(migrate))
-    assert (found.present, found.pending) == (None, STEPS)
-    await database.close()
-    with closing(sqlite3.connect(file)) as opened:
-        assert opened.execute("SELECT version_num FROM pallas_threads_version").fetchall() == [(REQUIRED,)]
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from pallas_gateway.config.loading.downstream_servers import DownstreamServer
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.features.definitions import store
 from pallas_gateway.features.definitions.records import (
-    AgentInUseError,
     AgentNotFoundError,
     InvalidDefinitionError,
     NameTakenError,
@@ -29,8 +28,7 @@ from pallas_gateway.features.threads.records import AgentDeletedError, NewThread
 from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from tests.support.definers import RELEASED, SIMPLE, configured, definitions, editor
-from tests.support.older_tables import migrate_to, write_as_of_0006
-from tests.support.stored_threads import listed, services, turns_of
+from tests.support.stored_threads import listed, services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,23 +79,6 @@ async def test_policies_over_servers_that_are_not_there_are_problems(database_ur
         ]
 
 
-async def test_each_change_is_a_version_with_its_editor_and_earlier_ones_are_restored(database_url: str) -> None:
-    async with definitions(database_url) as made:
-        await made.create("helper", SIMPLE, ANN)
-        await made.replace("helper", with_(title="Second"), BOB, expected=1)
-        await made.patch("helper", {"title": None, "maxIterations": 4}, ANN, expected=2)
-        present = await made.restore("helper", 2, BOB, expected=3)
-        assert (present.version, present.definition, present.owner) == (4, with_(title="Second"), "key:ann")
-        versions = await made.versions("helper")
-        assert [(one.version, one.editor) for one in versions] == [(4, "bob"), (3, "ann"), (2, "bob"), (1, "ann")]
-        assert (await made.version("helper", 3)).definition == with_(max_iterations=4)
-        assert present.created_at <= versions[-1].updated_at <= present.updated_at
-        assert await made.number() == 4
-        for wanted in (0, 5, 2**40):
-            with pytest.raises(AgentNotFoundError, match=f"no version {wanted}"):
-                await made.version("helper", wanted)
-
-
 async def test_the_newest_versions_are_kept_and_none_of_a_deleted_agent(database_url: str) -> None:
     async with definitions(database_url) as made:
         await made.create("helper", SIMPLE, ANN)
@@ -142,40 +123,6 @@ async def test_a_change_that_changes_nothing_is_no_version_but_a_restored_one_is
         assert (await made.restore("helper", 1, BOB, expected=1)).version == 2
 
 
-async def test_a_change_of_another_version_than_the_present_one_is_refused(database_url: str) -> None:
-    async with definitions(database_url) as made:
-        await made.create("helper", SIMPLE, ANN)
-        await made.patch("helper", {"title": "Two"}, ANN, expected=1)
-        for change in (
-            made.replace("helper", SIMPLE, ANN, expected=1),
-            made.patch("helper", {"title": "Three"}, ANN, expected=3),
-            made.restore("helper", 1, ANN, expected=1),
-            made.remove("helper", ANN, expected=1),
-        ):
-            with pytest.raises(VersionConflictError) as conflict:
-                await change
-            assert conflict.value.version == 2
-        assert (await made.replace("helper", SIMPLE, ANN, expected=None)).version == 3
-        assert await made.number() == 3
-
-
-async def test_a_dry_run_finds_all_and_writes_nothing(database_url: str) -> None:
-    async with definitions(database_url) as made:
-        assert (await made.create("helper", SIMPLE, ANN, dry_run=True)).version == 1
-        assert await made.snapshot() == await made.snapshot()
-        assert (await made.snapshot()).agents == ()
-        await made.create("helper", SIMPLE, ANN)
-        would = await made.replace("helper", with_(title="T"), ANN, expected=1, dry_run=True)
-        assert (would.version, would.definition) == (2, with_(title="T"))
-        assert (await made.remove("helper", ANN, expected=1, dry_run=True)).name == "helper"
-        with pytest.raises(NameTakenError):
-            await made.create("Helper", SIMPLE, ANN, dry_run=True)
-        with pytest.raises(VersionConflictError):
-            await made.patch("helper", {}, ANN, expected=2, dry_run=True)
-        assert (await made.find("helper")).version == 1
-        assert await made.number() == 1
-
-
 async def test_version_numbers_go_on_when_a_name_returns_with_another_id_and_without_its_history(
     database_url: str,
 ) -> None:
@@ -194,14 +141,6 @@ async def test_version_numbers_go_on_when_a_name_returns_with_another_id_and_wit
             await made.version("my-helper", 2)
 
 
-@pytest.mark.parametrize("name", ["helper", "HELPER", "desk", "Desk"])
-async def test_a_taken_name_is_refused(database_url: str, name: str) -> None:
-    async with definitions(database_url) as made:
-        await made.create("helper", SIMPLE, ANN)
-        with pytest.raises(NameTakenError):
-            await made.create(name, SIMPLE, ANN)
-
-
 async def test_a_name_that_a_server_of_files_leads_to_is_taken(database_url: str) -> None:
     present = configured()
     servers = dict(present.fastagent.servers)
@@ -211,27 +150,6 @@ async def test_a_name_that_a_server_of_files_leads_to_is_taken(database_url: str
         with pytest.raises(NameTakenError, match="has the URL of an agent 'ghost'"):
             await made.create("GHOST", SIMPLE, ANN)
         await made.create("guest", SIMPLE, ANN)
-
-
-async def test_an_agent_that_others_name_is_not_deleted(database_url: str) -> None:
-    async with definitions(database_url) as made:
-        await made.create("helper", SIMPLE, ANN)
-        for name in ("one", "two"):
-            await made.create(name, with_(agents=["helper"]), ANN)
-        with pytest.raises(AgentInUseError, match="one, two") as refused:
-            await made.remove("helper", ANN, expected=1)
-        assert refused.value.users == ("one", "two")
-        await made.patch("one", {"agents": []}, ANN, expected=1)
-        await made.remove("two", ANN, expected=1)
-        await made.remove("helper", ANN, expected=1)
-
-
-async def test_an_agent_is_handed_over_as_a_version(database_url: str) -> None:
-    async with definitions(database_url) as made:
-        await made.create("helper", SIMPLE, ANN)
-        giving = editor("ann", gives_to=Owner(owner="key:bob", name="bob"))
-        given = await made.patch("helper", {}, giving, expected=1)
-        assert (given.owner, given.owner_name, given.version, given.definition) == ("key:bob", "bob", 2, SIMPLE)
 
 
 async def test_the_permission_is_asked_for_the_agent_that_is_changed(database_url: str) -> None:
@@ -311,22 +229,6 @@ async def test_a_version_is_not_restored_to_another_agent_that_has_got_the_name(
         with pytest.raises(AgentNotFoundError, match="no version 1"):
             await made.restore("helper", 1, ANN, expected=None)
         assert (await made.find("helper")).definition == SIMPLE
-
-
-async def test_an_editor_adds_only_sub_agents_that_it_may_run_and_learns_of_no_other(database_url: str) -> None:
-    async with definitions(database_url) as made:
-        await made.create("hidden", SIMPLE, ANN)
-        await made.create("helper", with_(agents=["hidden"]), ANN)
-        bob = editor("bob", cannot_run={"hidden"})
-        [unknown] = await refusal(made.create("mine", with_(agents=["absent"]), bob))
-        [hidden] = await refusal(made.create("mine", with_(agents=["hidden"]), bob))
-        assert hidden.message == unknown.message.replace("absent", "hidden") == "no agent 'hidden'"
-        [similar] = await refusal(made.create("mine", with_(agents=["hiden"]), bob))
-        assert similar.message == "no agent 'hiden'"
-        assert (await made.patch("helper", {"title": "T"}, bob, expected=1)).definition["agents"] == ["hidden"]
-        await made.patch("helper", {"agents": None}, bob, expected=2)
-        [hidden] = await refusal(made.restore("helper", 2, bob, expected=3))
-        assert hidden == Place("agents.0", "no agent 'hidden'")
 
 
 async def test_a_declared_agent_of_a_file_or_of_the_database_is_copied_with_changes(
@@ -529,13 +431,3 @@ async def test_a_database_that_was_never_there_refuses_changes(tmp_path: Path) -
         for asked in (made.number(), made.snapshot(), made.find("a"), made.create("a", SIMPLE, ANN)):
             with pytest.raises(DatabaseUnavailableError):
                 await asked
-
-
-async def test_tables_of_version_0006_get_agents_and_keep_what_they_have(database_url: str, tmp_path: Path) -> None:
-    id_ = "1" * 32
-    await migrate_to("0006", database_url, tmp_path)
-    await write_as_of_0006(database_url, [id_], [("complete", "hello")])
-    async with services(database_url, configuration=configured) as stored:
-        assert [turn.question.text for turn in await turns_of(stored.threads, id_)] == ["one"]
-        assert await stored.definitions.number() == 0
-        assert (await stored.definitions.create("helper", SIMPLE, ANN)).version == 1

@@ -14,8 +14,7 @@ from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import migrating
 from pallas_gateway.shared.database.connections import Database
-from tests.support.stored_threads import SHORT, claim_turn, opened, task_of, turns_of
-from tests.support.waiting import eventually
+from tests.support.stored_threads import claim_turn, opened, task_of, turns_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -72,17 +71,6 @@ async def test_the_process_that_resumes_a_turn_is_that_of_its_call(database_url:
             assert await process_of(a, thread.id) == "b"
             await turn.end(FINE)
         assert await process_of(a, thread.id) is None
-
-
-async def test_a_killed_process_runs_no_call_once_its_lease_has_ended(database_url: str) -> None:
-    async with opened(database_url, SHORT, process="a") as a:
-        thread = await a.store.create("me", "solo")
-        assert await a.store.begin_turn(thread.id, ASKED, "call") is not None
-
-        async def ended() -> bool:
-            return await process_of(a, thread.id) is None
-
-        await eventually(ended, what="the end of the lease")
 
 
 async def test_a_gateway_that_does_not_know_the_name_goes_on_with_newer_tables(database_url: str) -> None:

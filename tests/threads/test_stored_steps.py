@@ -26,7 +26,7 @@ from tests.support.stored_threads import listed, opened, say, turns_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
     from pathlib import Path
 
     from pallas_gateway.features.threads.service import Threads
@@ -201,14 +201,7 @@ async def test_a_search_finds_titles_and_texts_in_either_case_and_nothing_by_its
 async def test_a_search_reads_so_many_threads_and_goes_on_behind_them(database_url: str) -> None:
     async with opened(database_url, searched_threads=3) as threads:
         made = [await threads.store.create("me", "solo", f"wanted {number % 4 == 0}") for number in range(8)]
-        pages: list[list[str]] = []
-        wanted = WantedThreads(2, search="wanted true")
-        while True:
-            page = await threads.store.threads_of("me", ("solo", ""), wanted)
-            pages.append([one.id for one in page.threads])
-            if page.behind is None:
-                break
-            wanted = WantedThreads(2, page.behind, "wanted true")
+        pages = await pages_of(threads, "wanted true", limit=2)
     found = [id_ for page in pages for id_ in page]
     assert sorted(found) == sorted([made[0].id, made[4].id])
     assert len(pages) == 3
@@ -342,6 +335,16 @@ async def _set_age(threads: Threads, thread_id: str, *, days: float) -> None:
     await threads.store.database.write(lambda sql: sql.execute(aged))
 
 
+async def peak_of(work: Awaitable[object]) -> int:
+    """The bytes that some work takes at most."""
+    tracemalloc.start()
+    try:
+        await work
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 async def test_a_history_of_a_thousand_turns_is_read_in_bounded_memory(database_url: str) -> None:
     turns_, results, room = 1_000, 200, Room(1_000, 16 * 1024 * 1024, 100_000)
     data = step("x" * 16 * 1024).data
@@ -351,12 +354,7 @@ async def test_a_history_of_a_thousand_turns_is_read_in_bounded_memory(database_
         async with threads.turns.turn(thread.id, Message("user", "warm"), "call", wait_seconds=0, room=room) as turn:
             await turn.end(ExchangeOutcome(Message("assistant", "fine")))
         async with threads.turns.turn(thread.id, Message("user", "next"), "call", wait_seconds=0) as turn:
-            tracemalloc.start()
-            try:
-                await turn.read_history(room)
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
+            peak = await peak_of(turn.read_history(room))
             await turn.end(ExchangeOutcome(Message("assistant", "fine")))
     read = sum(len(one.data) for message in turn.history.messages for one in message.steps)
     assert turn.history.left_out + len(turn.history.messages) // 2 == turns_ + 1
@@ -374,12 +372,7 @@ async def test_a_history_reads_no_steps_of_turns_that_have_failed(database_url: 
                 turn.step_log = StepLog(16, steps=large)
                 await turn.fail(CANCELLED)
         async with threads.turns.turn(thread.id, Message("user", "next"), "call", wait_seconds=0) as turn:
-            tracemalloc.start()
-            try:
-                await turn.read_history(ROOM)
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
+            peak = await peak_of(turn.read_history(ROOM))
             await turn.end(ExchangeOutcome(Message("assistant", "fine")))
     assert [message.steps for message in turn.history.messages] == [(), (step(),)]
     assert peak < 2 * 1024 * 1024  # 16 MB are stored
