@@ -1,7 +1,5 @@
 """`python -m benchmarks`: what it refuses, and how it ends when it is told to. Nothing is measured."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,16 +1,11 @@
 """The counts of functions and tasks, from a gateway that counts them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from benchmarks import contenders, counted_gateway, counts
 from benchmarks.project import Agent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.whole("e2e/test_budget.py::test_call_asks_no_more_of_others_than_its_budget")

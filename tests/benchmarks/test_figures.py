@@ -1,7 +1,5 @@
 """The benchmarks' arithmetic, and the document made of a run that never was."""
 
-from __future__ import annotations
-
 import re
 from contextlib import nullcontext
 from itertools import islice

@@ -1,15 +1,10 @@
 """The project of a benchmark: peers are downstreams of the gateway, and agents inside fast-agent's own server."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import yaml
 
 from benchmarks.project import PACKAGE, Agent, with_peers_as_downstreams, write_project
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AGENTS = {
     "caller": Agent("http://127.0.0.1:1/v1", peers=("first", "second")),

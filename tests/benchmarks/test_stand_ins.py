@@ -1,15 +1,14 @@
 """The benchmarks' stand-ins and their load generator, in one process: they understand each other, and real clients."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anthropic
 import httpx
@@ -21,18 +20,12 @@ from google import genai
 from benchmarks import contenders, load, mixed
 from benchmarks.contenders import Endpoint
 from benchmarks.fakes import downstream, llm
-from benchmarks.fakes.http import Connection, Request
-from benchmarks.load import Load, WrongAnswerError
+from benchmarks.fakes.http import Answer, Connection, Request
+from benchmarks.load import Era, Load, WrongAnswerError
 from benchmarks.processes import HOST, Process
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange, TokenExchanger
 from tests.support.clients import initialize_client, modern_client, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from benchmarks.fakes.http import Answer
-    from benchmarks.load import Era
 
 ERAS: tuple[Era, ...] = ("initialize", "modern")
 TOOLS = [{"type": "function", "function": {"name": "facts__lookup_fact"}}]

@@ -1,7 +1,5 @@
 """`export` and `apply`: what one prints the other takes, and of the file only what changes is touched."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty
@@ -9,17 +7,13 @@ import select
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pallas_gateway.client.agents import definitions as shown
 from tests.support import forked
-from tests.support.commands import GATEWAY, READY_SECONDS
+from tests.support.commands import GATEWAY, READY_SECONDS, Command
 from tests.support.pairs import pairs
-
-if TYPE_CHECKING:
-    from tests.support.commands import Command
 
 OTHER = '    other: {module: agents.other, description: "${WORDS:-Other, and more}"}'
 WRITTEN = """\

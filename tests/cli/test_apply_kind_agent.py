@@ -1,15 +1,12 @@
 """`apply` of `kind: agent` documents, in which another platform describes agents."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
-if TYPE_CHECKING:
-    from tests.support.commands import Command
+from tests.support.commands import Command
 
 BEFORE = """\
 name: demo

@@ -1,7 +1,5 @@
 """`pallas-gateway audit head` and `audit verify`, also of altered files."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path

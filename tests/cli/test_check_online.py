@@ -1,12 +1,11 @@
 """`check --online` asks what the project uses: downstreams, their tools, keys and models."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -15,22 +14,15 @@ from pallas_gateway.cli.check_project import inspect
 from pallas_gateway.cli.project import make_ready, read_project
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import ProgramLimits, RuntimeLimits
-from tests.support.commands import READY_SECONDS, Ran, started
+from tests.support.commands import READY_SECONDS, Command, Ran, started
 from tests.support.downstreams import refusing, stateless_downstream
-from tests.support.gateway import Agent, declare_project, write_project
+from tests.support.gateway import Agent, Project, declare_project, write_project
 from tests.support.imperfect_servers import imperfect_servers, listing, paged, settings_of, tool
 from tests.support.listener import reserved_port
-from tests.support.odd_server import Raw
+from tests.support.odd_server import Document, Raw
 from tests.support.scripted_llm import scripted_llm
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from tests.support.commands import Command
-    from tests.support.gateway import Project
-    from tests.support.odd_server import Document
-
-    type Check = Callable[[Project], Awaitable[Ran]]
+type Check = Callable[[Project], Awaitable[Ran]]
 
 # Imports nothing: one that takes seconds to start on a busy machine does not answer a probe in time.
 PROGRAM = """

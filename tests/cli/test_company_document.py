@@ -1,18 +1,12 @@
 """The configurations of docs/operate/company.md pass `check`."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.support.commands import Command
 from tests.support.documents import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.commands import Command
 
 TEXT = (ROOT / "docs" / "operate" / "company.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))

@@ -1,29 +1,24 @@
 """Every block of code in README.md and docs/ is checked here by its language, or run by a test that is named here."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import pytest
 import yaml
 from sqlalchemy import create_engine, text
 
 from pallas_gateway.shared.database import tables
+from tests.support.commands import Command, Ran
 from tests.support.documents import ROOT, pages
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.commands import Command, Ran
 
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
 AGENTS_FILE = {"name", "agents", "gateway", "host", "registry_port"}

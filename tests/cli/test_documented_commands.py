@@ -1,18 +1,14 @@
 """The commands and options that documents name exist, and every command and option is in a document."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer.main import get_command
 
 from pallas_gateway.cli.commands import app, older
 from tests.support.documents import pages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OF_OTHERS = {
     "docs/operate/deploy.md": {"--build-arg", "--detach", "--format", "--from-literal", "--kustomize", "--tag"},

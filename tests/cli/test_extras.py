@@ -1,7 +1,5 @@
 """The gateway as `pip install pallas-gateway` leaves it: without the packages of the extra `database`."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import tomllib

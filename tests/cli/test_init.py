@@ -1,18 +1,12 @@
 """`pallas-gateway init`: what it writes can be served at once, and it never touches what is there."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from tests.support.commands import started
-
-if TYPE_CHECKING:
-    from tests.support.commands import Command
+from tests.support.commands import Command, started
 
 
 def test_a_new_project_is_fine_and_serves_without_a_key(run: Command, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The process of a command, before it is loaded: signals that come early, and standard streams that are closed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,29 +1,22 @@
 """Reloading from the command line: SIGHUP, `serve --reload`, and what both print."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.support.calling import ask
-from tests.support.commands import started
+from tests.support.commands import Program, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.commands import Program
 
 RELOADED, NOT_RELOADED = "configuration reloaded", "configuration not reloaded"
 

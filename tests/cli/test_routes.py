@@ -1,13 +1,9 @@
 """`pallas-gateway routes` shows every route with what it requires."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.support.commands import Command
+from tests.support.commands import Command
 
 
 def test_it_shows_each_route_with_who_may_use_it_and_the_setting_that_enables_it(run: Command) -> None:

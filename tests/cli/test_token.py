@@ -1,20 +1,16 @@
 """`pallas-gateway token`: a new key once, on stdout, and its entry on stderr, which fits it; the list of keys."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.commands import Command
+from tests.support.commands import Command
 
 
 def test_the_key_stands_alone_on_stdout_and_its_entry_on_stderr(run: Command) -> None:

@@ -1,20 +1,14 @@
 """Which gateway the client commands ask."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pallas_gateway.client.address import DEFAULT_URL, gateway_url
 from pallas_gateway.client.usage import UsageError
+from tests.support.commands import Command, Program
 from tests.support.listener import reserved_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.commands import Command, Program
 
 FROM_FILE = {
     "name: x\nagents: {}\n": DEFAULT_URL,

@@ -1,19 +1,15 @@
 """`agents`, `export --url` and `apply --url` against what need not be a gateway."""
 
-from __future__ import annotations
-
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pallas_gateway.client.agents.definitions import KEYS, body_of, definition_in
 from pallas_gateway.features.definitions import definition
+from tests.support.commands import Command
 from tests.support.odd_server import odd_server
 from tests.support.pairs import pairs
-
-if TYPE_CHECKING:
-    from tests.support.commands import Command
 
 STORED = {"name": "poet", "version": 3, "state": "failed", "reason": "No model.", "source": "database"}
 

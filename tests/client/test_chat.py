@@ -1,7 +1,5 @@
 """`chat`: one turn of it as a command, and its commands, against a running gateway and against what is none."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -9,9 +7,10 @@ import signal
 import sqlite3
 import sys
 import threading
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,16 +18,11 @@ from pallas_gateway.calls.assistant_stream import LOGGER
 from pallas_gateway.client.chat.chat_files import ChatFiles
 from pallas_gateway.client.chat.chat_turns import place_of
 from pallas_gateway.client.chat.command import ChatOptions
+from pallas_gateway.client.chat.conversation import Conversation
 from pallas_gateway.client.chat.repl import answer, start_conversation
+from tests.support.commands import Command
 from tests.support.listener import reserved_port
-from tests.support.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-
-    from pallas_gateway.client.chat.conversation import Conversation
-    from tests.support.commands import Command
-    from tests.support.odd_server import Answers
+from tests.support.odd_server import ANSWER, Answers, modern_agent, notice, odd_server, registry_of
 
 WRITTEN = (Path(__file__).parents[1] / "unit/client/chat/chat_of_0.1.0.sql").read_text()
 PNG = bytes.fromhex("89504e470d0a1a0a")

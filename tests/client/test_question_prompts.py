@@ -1,34 +1,26 @@
 """`call` and `chat` answer what the agent asks: by their options, or at the client's own terminal."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult, ListRootsRequest
 
 from pallas_gateway.client.agent_client import AgentClient, CallResult
 from pallas_gateway.client.gateway_client import GatewayRefusedError
-from pallas_gateway.client.question_prompts import Person, UnfitAnswerError, person_for
+from pallas_gateway.client.question_prompts import Person, Read, UnfitAnswerError, person_for
 from pallas_gateway.client.usage import UsageError
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, gateway_of
 from tests.support.finished import finished
 from tests.support.gateway import Agent, until_idle
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.terminal import CTRL_C, CTRL_D, at_terminal
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pallas_gateway.client.question_prompts import Read
-    from tests.support.scripted_llm import LlmRequest, Turn
-
 
 APPROVAL = "May the tool asking/wipe run with these arguments?"
 

@@ -1,7 +1,5 @@
 """`login` and `logout` with a real OpenID provider, and the client commands that use their token."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,9 +8,10 @@ import stat
 import sys
 import time
 import webbrowser
+from collections.abc import Callable, Generator
 from pathlib import Path
 from queue import Queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -22,14 +21,9 @@ from pallas_gateway.client.sign_in import browser
 from pallas_gateway.client.sign_in.authorization_server import AuthorizationServer, OAuthError, Offer, http_client
 from pallas_gateway.client.sign_in.logins import default_path
 from pallas_gateway.identity.static_keys import hash_of
-from tests.support.commands import READY_SECONDS, started
+from tests.support.commands import READY_SECONDS, Command, Program, Ran, started
 from tests.support.gateway import Agent, write_project
 from tests.support.oidc_provider import CLIENT_ID, OidcProvider, oidc_provider
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from tests.support.commands import Command, Program, Ran
 
 pytestmark = pytest.mark.needs("oidc-provider")
 KEY = {"name": "ci", "sha256": hash_of("key-of-ci"), "grants": ["run:agents"]}

@@ -1,15 +1,15 @@
 """Where the token of a sign-in goes, and where it does not."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas_gateway.client.gateway_api import ask, events, fetch_server_tools
 from pallas_gateway.client.gateway_client import (
@@ -26,12 +26,6 @@ from tests.support.downstreams import Recorder, stateless_downstream
 from tests.support.listener import reserved_port, serve_app
 from tests.support.tokens import forge, keys_of
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 TOKEN = "token-of-the-sign-in"
 ELSEWHERE = "127.0.0.2"

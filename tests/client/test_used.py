@@ -1,17 +1,13 @@
 """What `usage` shows: own calls, limits, and with the grant those of all callers."""
 
-from __future__ import annotations
-
 import copy
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.support.commands import Command
 from tests.support.odd_server import odd_server
-
-if TYPE_CHECKING:
-    from tests.support.commands import Command
 
 HOSTILE = "key:\x1b[31mci\u202e\nroot  key:ops" + "x" * 100_000
 

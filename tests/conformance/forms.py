@@ -1,18 +1,14 @@
 """The downstream of the fixture agent that asks the forms of the suite, in as many rounds as a fixture tool has."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 
 from tests.support.listener import serve_app
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 CHOICES = ["option1", "option2", "option3"]
 TITLED = [{"const": f"value{number}", "title": f"Choice {number}"} for number in (1, 2, 3)]

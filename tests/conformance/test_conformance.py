@@ -2,26 +2,19 @@
 against an agent that plays as many of the suite's fixture tools as an agent can.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import call_tools, fail, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, fail, say, scripted_llm
 
 from .conformance import SuiteResult, installed_conformance, read_expected, run_suite, scenarios_of
 from .forms import FORMS, forms_downstream
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 HERE = Path(__file__).parent
 pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]

@@ -1,12 +1,10 @@
 """The scenarios of the MCP conformance suite for tasks, against an agent that plays their fixture tools."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from mcp.server.mcpserver import MCPServer
@@ -14,18 +12,11 @@ from mcp.server.mcpserver import MCPServer
 from pallas_gateway.config.loading.loader import Overrides
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port, serve_app
-from tests.support.scripted_llm import call_tools, fail, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, say, scripted_llm
 from tests.support.waiting import work_for
 
-from .conformance import installed_conformance, run_suite
+from .conformance import SuiteResult, installed_conformance, run_suite
 from .forms import forms_downstream
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from tests.support.scripted_llm import LlmRequest, Turn
-
-    from .conformance import SuiteResult
 
 HERE = Path(__file__).parent
 pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]

@@ -3,11 +3,10 @@
 It runs as a stdio server, in the Node of `make programs`.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,16 +16,10 @@ from tests.support.calling import ask, health
 from tests.support.clients import MODERN_VERSION
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Script, Turn, call_tools, say, scripted_llm
 from tests.support_programs import program
 
 from .conformance import PROGRAMS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 SERVER = PROGRAMS / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
 pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]

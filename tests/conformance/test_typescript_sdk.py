@@ -4,14 +4,13 @@ v1 knows the initialize era alone. The client of v2 speaks both eras; in 2026-07
 the answers. The server of v2 is one of 2026-07-28. They run in the Node of `make programs`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,16 +20,11 @@ from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstre
 from tests.support.asking_gateways import gateway_of
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
+from tests.support.downstreams import Era
 from tests.support.one_user import world
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import Hang, LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate
 from tests.support_programs import program as installed
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from tests.support.downstreams import Era
-    from tests.support.scripted_llm import Hang, LlmRequest, Turn
 
 HERE = Path(__file__).parent
 pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]

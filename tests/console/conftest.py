@@ -4,21 +4,14 @@ All of these tests run in one event loop, in which the browser lives:
 `pytestmark = pytest.mark.asyncio(loop_scope="session")`.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import Browser, Playwright, async_playwright, expect
 
 from tests.console.pages import Pages
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import Browser, Playwright
 
 _FLAGS = (
     "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -1,30 +1,20 @@
 """A gateway for the tests of agents as data in the console: a database, a server and models that are released."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import enter
+from tests.console.pages import Pages, enter
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.gateway import Agent, Running, running, write_project
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, say, scripted_llm
 from tests.support.watching import speaker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from playwright.async_api import Locator, Page
-
-    from tests.console.pages import Pages
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 MODEL = "generic.test-model"
 UNCONFIGURED = "azure.gpt-5"

@@ -1,20 +1,15 @@
 """Pages of the console in a browser, watched: their errors, policy violations and requests to other origins."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize
-
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize
 
 AXE = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
 SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")

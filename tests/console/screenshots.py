@@ -4,28 +4,22 @@ The example agents answer in them, so they need no key. Those of agents as data 
 the sign-in one with an authorization server, which is not asked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 from PIL import Image
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 
 from tests.console.conftest import launched
 from tests.console.pages import WIDE
 from tests.support.commands import started
 from tests.support.gateway import declare_project
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from playwright.async_api import Browser, Page, ViewportSize
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"

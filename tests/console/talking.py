@@ -1,30 +1,20 @@
 """A gateway for the tests of the chat: agents that call each other, ask, hang, and answer what is hostile."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, expect
 
+from tests.console.pages import Pages
 from tests.support.asking import Asking, asking_downstream
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm, stream
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, hang, say, scripted_llm, stream
 from tests.support.waiting import Gate
 from tests.support.watching import speaker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
-    from pathlib import Path
-
-    from playwright.async_api import Locator, Page
-
-    from tests.console.pages import Pages
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
-
 
 CALLS: Mapping[str, list[tuple[str, str]]] = {
     "root": [("left", ".l"), ("right", ".r1"), ("right", ".r2")],

@@ -1,25 +1,16 @@
 """The view of all agents, in a real browser before a real gateway."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from pallas_gateway.core.agent_state import State
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, limited, running, write_project
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from playwright.async_api import Page
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

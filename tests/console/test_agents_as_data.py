@@ -1,13 +1,12 @@
 """Agents of the database in the console: made, changed, compared, restored and deleted by people."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Page, ViewportSize, expect
 
 from tests.console.managing import (
     AUTH,
@@ -22,17 +21,10 @@ from tests.console.managing import (
     signed_in,
     tab_to,
 )
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.console.talking import HOSTILE, answered, send
 from tests.support.calling import ask
 from tests.support.stored_threads import agents_feature_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import Page, ViewportSize
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

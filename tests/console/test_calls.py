@@ -1,27 +1,18 @@
 """The view of running and ended calls."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, Request, Route, expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import enter, findings
-from tests.console.talking import HOSTILE, answered, log, send, talking
+from tests.console.pages import Pages, enter, findings
+from tests.console.talking import HOSTILE, Talking, answered, log, send, talking
 from tests.support.calling import ask
 from tests.support.gateway import Agent, Running, running, write_project
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from playwright.async_api import Locator, Page, Request, Route
-
-    from tests.console.pages import Pages
-    from tests.console.talking import Talking
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

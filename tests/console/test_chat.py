@@ -1,27 +1,19 @@
 """The chat in a real browser before a real gateway: activity, questions, stopping, blocking, and what is hostile."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import FilePayload, Route, expect
 
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.console.talking import NOTHING_IS_STORED, Talking, answered, chat, log, outline, send, talking, tool
 from tests.support.gateway import Agent, module_source, until_idle
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import FilePayload, Route
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PNG = base64.b64decode(

@@ -1,25 +1,16 @@
 """The same message to two agents, or to one agent with two sets of parameters, side by side."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, expect
 
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.console.talking import Talking, chat, talking, tool
 from tests.support.gateway import until_idle
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import Locator, Page
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 OF_AGENTS = {"leaf": {"caller_params": ["temperature", "system_append"]}}

@@ -1,24 +1,16 @@
 """Where messages are written: how much of the screen it takes, which files it takes, and when it gets the focus."""
 
-from __future__ import annotations
-
 import base64
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import FilePayload, Locator, Page, ViewportSize, expect
 
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.console.talking import Talking, answered, chat, log, send, talking
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from playwright.async_api import FilePayload, Locator, Page, ViewportSize
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,33 +1,24 @@
 """Texts that connect other programs: in the console, at the terminal, and in docs/use/connect.md."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import sys
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 import yaml
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from pallas_gateway.client.connect import Target, programs
 from pallas_gateway.identity.static_keys import hash_of
 from tests.conformance.conformance import PROGRAMS
-from tests.console.pages import findings, shows_copied
+from tests.console.pages import Pages, findings, shows_copied
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support_programs import program as installed
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import Page
-
-    from tests.console.pages import Pages
 
 KEY = "pgw_key-of-notes"
 RUNS = {

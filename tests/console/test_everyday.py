@@ -1,27 +1,19 @@
 """What people do every day in the chat: copy, search, links to conversations, other answers."""
 
-from __future__ import annotations
-
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, Route, ViewportSize, expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import enter, findings, shows_copied
+from tests.console.pages import Pages, enter, findings, shows_copied
 from tests.console.talking import Talking, answered, begin, chat, log, send, talking, tool
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from playwright.async_api import Locator, Page, Route, ViewportSize
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PHONE: ViewportSize = {"width": 390, "height": 844}

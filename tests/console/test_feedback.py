@@ -1,26 +1,18 @@
 """Ratings of answers in the console, kept where their conversation is, and their export as cases."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, Route, expect
 
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.console.talking import NOTHING_IS_STORED, Talking, answered, chat, log, send, talking
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import Locator, Page, Route
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 KINDS: dict[str, dict[str, Any]] = {"browser": {}, "gateway": {"database": "sqlite:///threads.db"}}

@@ -1,7 +1,5 @@
 """The console's files: where they are served, with which headers, and what the package holds."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import zipfile

@@ -1,26 +1,18 @@
 """The first page in a real browser: the box to ask any agent, the running calls, and agents with problems first."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import SCHEMES, enter, findings
+from tests.console.pages import SCHEMES, Pages, enter, findings
 from tests.console.talking import Talking, answered, send, talking
 from tests.support.gateway import Agent, running, write_project
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from playwright.async_api import Locator, Page
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

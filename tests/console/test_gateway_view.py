@@ -1,10 +1,9 @@
 """The views of the gateway and of one agent."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import AsyncGenerator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,15 +14,9 @@ from playwright.async_api import expect
 from pallas_gateway.features.pages.documentation import INDEX, contents
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
-from tests.console.pages import enter, findings
+from tests.console.pages import Pages, enter, findings
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, running, write_project
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

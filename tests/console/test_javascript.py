@@ -1,7 +1,5 @@
 """The console's modules: types in their comments (TypeScript) and rules (ESLint)."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,20 +1,12 @@
 """The files that the console loads: few for its first view, the others when a view is opened."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
+from tests.console.pages import Pages
 from tests.support.gateway import Agent, running, write_project
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Page
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,26 +1,15 @@
 """What the console shows while its gateway cannot be reached, and after it is back."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
-from tests.console.pages import findings
-from tests.console.talking import answered, log, send, talking
-from tests.support.breaker import breaker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from playwright.async_api import Page
-
-    from tests.console.pages import Pages
-    from tests.console.talking import Talking
-    from tests.support.breaker import Breaker
+from tests.console.pages import Pages, findings
+from tests.console.talking import Talking, answered, log, send, talking
+from tests.support.breaker import Breaker, breaker
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,22 +1,14 @@
 """Marks of agents: an icon or initials, and a colour of its own wherever an agent is named, in a real browser."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, expect
 
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.console.talking import Talking, answered, chat, log, talking, tool
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import Locator, Page
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,16 +1,16 @@
 """The console where gateways stand: below a path of nginx and Caddy with TLS, on ports of their own, with workers."""
 
-from __future__ import annotations
-
 import asyncio
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, ExitStack
+from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.deploy.ingress import caddy_below, nginx_below, place
+from tests.console.pages import Pages
+from tests.deploy.ingress import Place, caddy_below, nginx_below, place
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.commands import started
 from tests.support.gateway import Agent, running, write_project
@@ -18,17 +18,7 @@ from tests.support.listener import reserved_port
 from tests.support.scripted_llm import hang, scripted_llm, stream
 from tests.support.waiting import Gate
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from playwright.async_api import Page
-
-    from tests.console.pages import Pages
-    from tests.deploy.ingress import Place
-
-    type Below = Callable[[str, Place, int], AbstractAsyncContextManager[None]]
+type Below = Callable[[str, Place, int], AbstractAsyncContextManager[None]]
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,23 +1,14 @@
 """Agents of other gateways beside those of this one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, Route, expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Page, Route
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,33 +1,23 @@
 """“Run this tool” in the details of an agent, in a real browser before real downstreams."""
 
-from __future__ import annotations
-
 import base64
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from mcp_types import ImageContent, TextContent
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, expect
 
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import enter, findings
-from tests.support.asking import asking_downstream
-from tests.support.downstreams import stateless_downstream
+from tests.console.pages import Pages, enter, findings
+from tests.support.asking import Asking, asking_downstream
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
 from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from playwright.async_api import Locator, Page
-
-    from tests.console.pages import Pages
-    from tests.support.asking import Asking
-    from tests.support.downstreams import StatelessDownstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,38 +1,29 @@
 """People who sign in: in a window of a real authorization server, until they sign out or it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import BrowserContext, Locator, Page, Request, Response, Route, expect
 from starlette.background import BackgroundTask
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import StreamingResponse
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import enter, findings
-from tests.console.talking import answered, log, send, talking
+from tests.console.pages import Pages, enter, findings
+from tests.console.talking import Talking, answered, log, send, talking
+from tests.support.asgi import Receive, Scope, Send
 from tests.support.listener import serve_app
 from tests.support.oidc_provider import OidcProvider, oidc_provider
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
-    from pathlib import Path
-
-    from playwright.async_api import BrowserContext, Locator, Page, Request, Response, Route
-
-    from tests.console.pages import Pages
-    from tests.console.talking import Talking
-    from tests.support.asgi import Receive, Scope, Send
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.needs("oidc-provider")]
 

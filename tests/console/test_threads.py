@@ -1,25 +1,16 @@
 """Conversations that the gateway keeps, in the console: found again during a call and a question, from any tab."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, Request, Route, expect
 
-from tests.console.pages import findings
+from tests.console.pages import Pages, findings
 from tests.console.talking import Talking, answered, chat, log, outline, send, talking, tool
 from tests.support.gateway import until_idle
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from playwright.async_api import Locator, Page, Request, Route
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 APPROVAL = "May the tool asking/wipe run"

@@ -1,23 +1,16 @@
 """The token of the console's requests: what it opens, and where it is never found."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import enter, findings
+from tests.console.pages import Pages, enter, findings
 from tests.support.gateway import Agent, Running, running, write_project
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

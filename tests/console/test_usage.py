@@ -1,26 +1,17 @@
 """The view of usage and limits."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import enter, findings
-from tests.console.talking import HOSTILE, answered, send, talking
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from playwright.async_api import Locator, Page, Route
-
-    from tests.console.pages import Pages
-    from tests.console.talking import Talking
+from tests.console.pages import Pages, enter, findings
+from tests.console.talking import HOSTILE, Talking, answered, send, talking
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -1,7 +1,5 @@
 """The files of deploy/ as they are shipped, and with the few places changed that a test cannot leave as they are."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

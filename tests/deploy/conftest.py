@@ -1,17 +1,12 @@
 """Fixtures of the tests of deploy/."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
 
 from tests.e2e.conftest import limits, patience
 from tests.support.commands import Program, started
 from tests.support.gateway import Agent, write_project
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 __all__ = ["gateway", "limits", "patience"]
 

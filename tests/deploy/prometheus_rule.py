@@ -1,7 +1,5 @@
 """The PrometheusRule of Kubernetes, made from deploy/prometheus/alerts.yml; `make docs` writes it."""
 
-from __future__ import annotations
-
 from textwrap import indent
 
 from tests.deploy.adapting import shipped

@@ -1,7 +1,5 @@
 """The commands of docs/operate/upgrading.md: backups of running gateways, restoration, upgrades and the way back."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -10,11 +8,12 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -24,12 +23,8 @@ from tests.deploy.adapting import ROOT
 from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
 from tests.support.older_tables import migrate_to, write_as_of_0006
+from tests.support.postgresql import PostgreSql
 from tests.threads.conftest import server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.support.postgresql import PostgreSql
 
 __all__ = ["server"]
 TEXT = (ROOT / "docs" / "operate" / "upgrading.md").read_text()

@@ -1,7 +1,5 @@
 """The form of CHANGELOG.md. `tests/unit/test_documented_paths.py` follows its links."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 

@@ -4,8 +4,6 @@ None of them runs here: there is a Docker client without an engine, and `kubectl
 them, render what can be rendered, and run the parts that are the gateway's own: its configuration, the health check.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The declared dependencies, as far as they can be judged without a package index; .ci/resolve.sh resolves them."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from importlib.metadata import requires

@@ -1,19 +1,14 @@
 """docs/operate/deploy.md shows what is in deploy/, and its steps for one box run, with doubles of pip and systemctl."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.deploy.adapting import DEPLOY, ROOT
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = (ROOT / "docs" / "operate" / "deploy.md").read_text()
 SNIPPETS = re.findall(r"^<!-- (\S+) -->\n```\w+\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)

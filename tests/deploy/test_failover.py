@@ -1,23 +1,16 @@
 """What an ingress does with a call that a replica does not answer: another one gets it only if none has begun it."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.deploy.ingress import caddy, nginx, place
+from tests.deploy.ingress import Ingress, Place, caddy, nginx, place
 from tests.support.listener import HOST, reserved_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.deploy.ingress import Ingress, Place
 
 CALLS = 6
 STOPPING = 503

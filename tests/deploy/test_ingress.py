@@ -1,37 +1,30 @@
 """A gateway behind real nginx and Caddy with the shipped configurations, TLS at the ingress."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import http.client
 import socket
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 from h2.connection import H2Connection
 
-from tests.deploy.ingress import SCALE, Place, caddy, nginx, place
+from tests.deploy.ingress import SCALE, Ingress, Place, caddy, nginx, place
 from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.guarded import static_key
 from tests.support.listener import HOST
 from tests.support.scripted_llm import ScriptedLlm, hang, say, scripted_llm, stream
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import Watched, calling, watching_meta
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from tests.deploy.ingress import Ingress
-    from tests.support.gateway import Running
 
 AGENTS = {"solo": Agent(settings={"model_capabilities": {"vision": True}, "icon": "/solo.svg"})}
 OWN, CLIENT, SOMEBODY = "127.0.0.1", "127.0.0.2", "203.0.113.9"  # the ingress's address, the client's, made up

@@ -1,10 +1,9 @@
 """The components and the example for production of deploy/kubernetes/, rendered and read: no cluster runs here."""
 
-from __future__ import annotations
-
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,9 +11,6 @@ import yaml
 from tests.deploy.adapting import DEPLOY, promtool_accepts, shipped
 from tests.support.configuration import load_deployment
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KUBERNETES = DEPLOY / "kubernetes"
 POLICY = "kubernetes/components/network/policy.yaml"

@@ -1,9 +1,7 @@
 """Scrape configuration, alerts and dashboard; tests/e2e/test_metrics.py has the dashboard's metrics."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,9 +10,6 @@ from tests.deploy.adapting import DEPLOY, promtool_accepts, shipped
 from tests.support.dashboard import PANELS, QUERIES, as_promql
 from tests.support.exposition import check_alerts
 from tests.support.metrics_document import ALERTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROMETHEUS = DEPLOY / "prometheus"
 

@@ -1,7 +1,5 @@
 """What git keeps: no plots of a measurement, and no file that makes every clone slow."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import PurePath
 

@@ -1,36 +1,25 @@
 """Two replicas behind nginx or Caddy, restarted in turn under load: every call is answered, and none runs twice."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
+import ssl
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.deploy.ingress import caddy, nginx, place
-from tests.support.calling import answer_of
-from tests.support.clients import MODERN_VERSION, raw_client, tool_params
-from tests.support.commands import READY_SECONDS, started
-from tests.support.gateway import Agent, write_project
+from tests.deploy.ingress import Ingress, caddy, nginx, place
+from tests.support.calling import Answer, answer_of
+from tests.support.clients import MODERN_VERSION, RawClient, RawReply, raw_client, tool_params
+from tests.support.commands import READY_SECONDS, Program, started
+from tests.support.gateway import Agent, Project, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    import ssl
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from tests.deploy.ingress import Ingress
-    from tests.support.calling import Answer
-    from tests.support.clients import RawClient, RawReply
-    from tests.support.commands import Program
-    from tests.support.gateway import Project
 
 REPLICAS = 2
 PATIENCE_SECONDS = 120  # of clients, on a machine that is busy with replicas

@@ -1,9 +1,7 @@
 """docs/operate/from-one-machine-to-many.md: its settings exist, its figures are measured, its memory is a pod's."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,9 +10,6 @@ from benchmarks.bench import SHORT, bench
 from benchmarks.resources import HEADING, measure
 from pallas_gateway.config.model.deployment import GatewaySettings
 from tests.deploy.adapting import ROOT, shipped
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = (ROOT / "docs" / "operate" / "from-one-machine-to-many.md").read_text()
 PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()

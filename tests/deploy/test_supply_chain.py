@@ -1,7 +1,5 @@
 """Advisories, builds, and the files that say how to work on the project."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re
@@ -11,13 +9,11 @@ import sys
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 24, tzinfo=UTC)

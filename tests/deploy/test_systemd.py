@@ -1,7 +1,5 @@
 """The systemd unit, as systemd itself judges it."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import subprocess

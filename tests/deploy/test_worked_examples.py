@@ -3,22 +3,17 @@
 Of `make docs`, only the pages that the examples change are written: the others take longer.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.documents import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = (ROOT / "docs/develop/README.md").read_text()
 EXAMPLES = {

@@ -4,8 +4,6 @@ The environment is `.venv/drift`; the gateway's own is not changed. docs/operate
 output.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The environment of `make drift`: the newest version of everything that the gateway and its tests depend on."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

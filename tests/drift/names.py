@@ -4,14 +4,14 @@
 it replaces the gateway's checks, imports every module and prepares fast-agent with every provider.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import sys
 import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pallas_gateway
 from pallas_gateway import composition
@@ -19,10 +19,6 @@ from pallas_gateway.changes.change import Name
 from pallas_gateway.changes.names import incompatible, misfit
 from pallas_gateway.changes.registry import Registered, registry
 from pallas_gateway.errors import PlatformError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import ModuleType
 
 PACKAGE = pallas_gateway.__name__
 NOT_IMPORTED = (f"{PACKAGE}.__main__", f"{PACKAGE}.example", f"{PACKAGE}.shared.database.migrations")

@@ -4,22 +4,17 @@
 that passes without its repair means that the library is mended, or that the test shows nothing.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pallas_gateway import repairs
 from pallas_gateway.changes.registry import CHANGES, Registry
 from tests.unit.changes.upstream_page import mirrored
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 PASSED, FAILED = 0, 1

@@ -1,7 +1,5 @@
 """All names of libraries that do not fit are reported at once; in a process of its own, as the checks are replaced."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,13 +1,8 @@
 """`make drift` names the repairs whose tests pass without them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tests.drift.repairs import FAILED, PASSED, ROOT, Repair, all_repairs, lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 REPAIRS = [Repair(name, f"pallas_gateway/repairs/x/{name}.py", f"tests/repairs/x/test_{name}.py") for name in "abc"]
 

@@ -1,7 +1,5 @@
 """Events joined as they are read: a library makes of them what it makes of each by itself."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Chunks of Gemini's that are made in short are those that Google's library makes."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from types import MethodType

@@ -1,7 +1,5 @@
 """Which HTTP clients of LLM turns are kept, and until when."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

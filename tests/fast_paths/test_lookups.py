@@ -1,7 +1,5 @@
 """What is looked up in short is what fast-agent finds."""
 
-from __future__ import annotations
-
 import inspect
 from pkgutil import resolve_name
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The model of an agent is found once for each started agent."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,9 +1,8 @@
 """Chunks that are validated are those that the OpenAI library makes."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -16,9 +15,6 @@ from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.calls.current import AgentCall, LlmTurn, calling
 from tests.support.loaded_providers import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CHUNK: dict[str, Any] = {
     "id": "chunk-1",

@@ -1,7 +1,5 @@
 """Requests and chunks handled faster come out as the OpenAI library makes them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from importlib import import_module

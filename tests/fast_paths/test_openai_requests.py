@@ -1,9 +1,8 @@
 """Requests made from a template are those of the OpenAI library."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import httpx2
 import pytest
@@ -19,9 +18,6 @@ from pallas_gateway.fast_paths._request_templates import KEPT_TEMPLATES
 from pallas_gateway.fast_paths._streamed_bodies import PlainMessages
 from tests.support.loaded_providers import load
 from tests.support.pairs import pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 THEIRS: Any = BaseClient._build_request
 OF_A_TURN = AgentCall(turn=LlmTurn())

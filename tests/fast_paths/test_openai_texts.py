@@ -1,11 +1,10 @@
 """Events joined before they are parsed: fast-agent makes of them what it makes of each by itself."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
-from typing import TYPE_CHECKING, Any, override
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, override
 from uuid import UUID
 
 import httpx2
@@ -25,9 +24,6 @@ from pallas_gateway.repairs.openai import tool_calls
 from pallas_gateway.runtime import preparation
 from tests.support.loaded_providers import http_of, make_client
 from tests.support.model_values import taken_apart
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
 
 CLIENT = AsyncOpenAI(api_key="not-a-key")
 CALL = {"index": 0, "id": "a", "type": "function", "function": {"name": "search", "arguments": "{"}}

@@ -2,11 +2,9 @@
 
 Most pauses are so long that only the end of the body ends them."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
@@ -18,9 +16,6 @@ from hypothesis import strategies as st
 from pallas_gateway.calls.current import AgentCall, LlmTurn, calling
 from pallas_gateway.fast_paths.paced_reads import LARGE_BYTES, PacedReader
 from tests.support.loaded_providers import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIZE = 16
 FOR_EVER = 3600.0

@@ -1,7 +1,5 @@
 """Parameters that are merged without validation are those that fast-agent merges."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A body that is sent in pieces has the bytes of the whole one."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import secrets

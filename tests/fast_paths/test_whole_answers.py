@@ -1,29 +1,22 @@
 """Answers that are requested as a whole are those of streams, which callers of live text still get."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pallas_gateway.calls.provider_failures import CUT_OFF, INCOMPLETE
 from tests.support.calling import answer_of, ask
 from tests.support.gateway import Agent, running, write_project
-from tests.support.provider_gateways import DELTAS, serving
+from tests.support.provider_gateways import DELTAS, Provider, serving
 from tests.support.provider_matrix import AZURE, GENERIC, GROQ, OPENAI, TENSORZERO, ZAI
-from tests.support.scripted_llm import Reply, Usage, call_tools, cut, garbage, hang, say, scripted_llm, stream
+from tests.support.scripted_llm import Reply, Turn, Usage, call_tools, cut, garbage, hang, say, scripted_llm, stream
 from tests.support.threads_api import http_of, stream_of
 from tests.support.waiting import Gate
 from tests.support.watching import calling
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider
-    from tests.support.scripted_llm import Turn
 
 LIVE_ONLY = {"stream_live_only": True}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}

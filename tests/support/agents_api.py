@@ -1,21 +1,15 @@
 """`/api/v1/agents` of a gateway whose operator has released a model and a sub-agent, for callers with each right."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.support.gateway import Agent, Project, running, write_project
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from tests.support.gateway import Running
+from tests.support.gateway import Agent, Project, Running, running, write_project
 
 INSTRUCTION = "You write poems about the sea."
 POEM = {"instruction": INSTRUCTION, "model": "passthrough"}

@@ -1,19 +1,12 @@
 """Downstreams that answer tool calls as a test says."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
 
-from tests.support.asgi import headers_of, respond
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.support.asgi import Message, Receive, Scope, Send
-    from tests.support.downstreams import Downstream
+from tests.support.asgi import Message, Receive, Scope, Send, headers_of, respond
+from tests.support.downstreams import Downstream
 
 ITS_ID = "id of the request"
 

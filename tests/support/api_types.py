@@ -4,22 +4,17 @@ All answers of the gateways that are served in this process pass `checked_openai
 fails, as by `protocol_messages`. Members that the package does not name are allowed: clients skip them.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tests.support.asgi import Message, Receive, Scope, Send
 from tests.support.protocol_messages import MISFITS
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.support.asgi import Message, Receive, Scope, Send
-
-    type App = Callable[[Any, Scope, Receive, Send], Awaitable[None]]
+type App = Callable[[Any, Scope, Receive, Send], Awaitable[None]]
 
 
 _adapter = cache(TypeAdapter)  # 50 ms for the union of all events, of which a stream has many

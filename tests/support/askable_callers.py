@@ -1,30 +1,21 @@
 """Callers that can be asked: clients of the SDK, and calls of 2026-07-28 that end with a question."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from ssl import SSLContext
+from typing import Any
 
 import httpx2
 import pytest
 from mcp import Client
+from mcp.client.session import LoggingFnT
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitResult, TextContent
+from mcp_types import ElicitRequestParams, ElicitResult, TextContent
 
-from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.clients import MODERN_VERSION, RawReply, raw_client
 from tests.support.waiting import Changes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from ssl import SSLContext
-
-    from mcp.client.session import LoggingFnT
-    from mcp_types import ElicitRequestParams
-
-    from tests.support.clients import RawReply
-
 
 EACH_ERA = pytest.mark.parametrize("era", ["initialize", "modern"])
 

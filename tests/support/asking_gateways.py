@@ -1,25 +1,17 @@
 """Gateways whose model calls the tools that a message names, and whose downstream asks."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
 
 from pallas_gateway.process.workers.forwarding import WorkerForwarding
 from tests.support.asking import FORM
-from tests.support.gateway import Agent, running, until_idle, write_project
-from tests.support.scripted_llm import call_tools, say, scripted_llm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from starlette.types import Receive, Scope, Send
-
-    from tests.support.gateway import Project, Running
-    from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
-
+from tests.support.gateway import Agent, Project, Running, running, until_idle, write_project
+from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn, call_tools, say, scripted_llm
 
 HUMAN = ("__human_input", {"message": FORM, "fields": [{"name": "name", "type": "text", "required": True}]})
 

@@ -1,25 +1,19 @@
 """An aggregator of fast-agent that is connected to a server of a test."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from fast_agent.config import MCPServerSettings, MCPSettings, Settings
 from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
+from fastmcp import FastMCP
 
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections import connecting
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.downstreams import Downstream, Era
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from fastmcp import FastMCP
 
 
 @asynccontextmanager

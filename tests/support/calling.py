@@ -1,18 +1,12 @@
 """The two things every end-to-end test asks of an agent, in one line each, in either protocol era."""
 
-from __future__ import annotations
-
 import json
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from tests.support.clients import MODERN_VERSION, raw_client
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Mapping
-
-    from tests.support.clients import RawReply
+from tests.support.clients import MODERN_VERSION, RawReply, raw_client
 
 EACH_VERSION = ("2025-06-18", MODERN_VERSION)  # for pytest.mark.parametrize("version", EACH_VERSION)
 

@@ -1,18 +1,13 @@
 """A certificate of one's own, for gateways that serve HTTPS."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TLS_FILES = {"certfile": "cert.pem", "keyfile": "key.pem"}  # for `gateway.tls`
 

@@ -1,36 +1,30 @@
 """An MCP server on the SDK's low-level server whose tools the test changes, and which tells of that or does not."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
+    CallToolRequestParams,
     CallToolResult,
     ClientCapabilities,
     ElicitationCapability,
     ListToolsResult,
+    PaginatedRequestParams,
     TextContent,
     Tool,
     ToolAnnotations,
 )
 
-from tests.support.downstreams import Downstream
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from mcp.server.context import ServerRequestContext
-    from mcp_types import CallToolRequestParams, PaginatedRequestParams
-
-    from tests.support.asgi import AsgiApp, Message, Receive, Scope, Send
-    from tests.support.downstreams import Era
-    from tests.support.waiting import Gate
+from tests.support.asgi import AsgiApp, Message, Receive, Scope, Send
+from tests.support.downstreams import Downstream, Era
+from tests.support.waiting import Gate
 
 
 @dataclass

@@ -1,17 +1,12 @@
 """A worker's and its parent's end of a channel, in one process."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pallas_gateway.process.workers.channel import Channel
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Claude Code at a terminal, with a scripted model behind it; it may reach nothing but this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -9,23 +7,19 @@ import pty
 import re
 import termios
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
-from tests.support.asgi import respond_json
+from tests.support.asgi import Receive, Scope, Send, respond_json
 from tests.support.listener import serve_app
 from tests.support.providers.anthropic import Anthropic
 from tests.support.providers.provider import ScriptedProvider
+from tests.support.scripted_llm import Script
 from tests.support.waiting import WAIT_SECONDS, Changes, eventually, work_for
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
-    from tests.support.scripted_llm import Script
 
 TOOL, STOP, LOOK = "mcp__pallas__send_message", "TaskStop", "CronList"
 _KEY = "sk-made-up"

@@ -1,17 +1,10 @@
 """Loads the configuration of a test's project."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
-from pallas_gateway.config.loading.loader import NO_OVERRIDES, read_deployment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.loader import NO_OVERRIDES, Overrides, read_deployment
 
 
 def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Configuration:

@@ -1,7 +1,5 @@
 """Crowds of calls: a small one in `make test`, a large one in `make soak`."""
 
-from __future__ import annotations
-
 import pytest
 
 SOAK_SECONDS = 1800

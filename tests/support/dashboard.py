@@ -1,7 +1,5 @@
 """The Grafana dashboard of deploy/, read for the tests that hold its queries against the metrics."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,25 +1,20 @@
 """What a scraper sees: the exposition as series, and what Prometheus itself says of it (promtool)."""
 
-from __future__ import annotations
-
 import re
 import subprocess
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support_programs import program
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
-
-    from prometheus_client.metrics_core import Metric
-
-    type Series = tuple[str, frozenset[tuple[str, str]]]
+type Series = tuple[str, frozenset[tuple[str, str]]]
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,10 @@
 """Commands in processes of their own, beside the gateway that the test serves."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
-from tests.support.commands import READY_SECONDS, started
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.support.commands import Ran
+from tests.support.commands import READY_SECONDS, Ran, started
 
 
 async def finished(

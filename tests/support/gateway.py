@@ -3,23 +3,27 @@
 `write_project` writes `agents.yaml`, one module per agent and `fastagent.config.yaml`; `running` serves it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
 import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 import yaml
 
+from pallas_gateway.calls.call import Call, Reply
 from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.core.feature import Feature
+from pallas_gateway.core.gateway import Gateway
+from pallas_gateway.core.running_call import RunningCall
 from pallas_gateway.doors.mcp.endpoint import McpEndpoint
 from pallas_gateway.doors.openai.api import OpenAiApi
 from pallas_gateway.limits import (
@@ -39,20 +43,8 @@ from tests.support.api_types import checked_openai
 from tests.support.configuration import load_deployment
 from tests.support.patient_gateway import PATIENCE_SECONDS
 from tests.support.protocol_messages import checked_answers
-from tests.support.scripted_llm import echo, scripted_llm
+from tests.support.scripted_llm import Script, ScriptedLlm, Turn, echo, scripted_llm
 from tests.support.waiting import WAIT_SECONDS, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-
-    import pytest
-
-    from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.core.feature import Feature
-    from pallas_gateway.core.gateway import Gateway
-    from pallas_gateway.core.running_call import RunningCall
-    from tests.support.scripted_llm import Script, ScriptedLlm, Turn
-
 
 _packages = itertools.count()
 McpEndpoint.handle = checked_answers(McpEndpoint.handle)  # type: ignore[method-assign,assignment]

@@ -1,24 +1,18 @@
 """A gateway that wants tokens, the server that issues them, and requests whose refusals can be compared."""
 
-from __future__ import annotations
-
 import hashlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from pallas_gateway.config.loading.loader import Overrides
 from tests.support.authorization_server import AuthorizationServer, authorization_server
 from tests.support.challenges import challenge_of
-from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.clients import MODERN_VERSION, RawClient, raw_client, tool_params
 from tests.support.gateway import Agent, Running, running, write_project
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from pallas_gateway.config.loading.loader import Overrides
-    from tests.support.clients import RawClient
 
 STATIC_KEY = "pgw_the-key-of-ci"
 METADATA = "/.well-known/oauth-protected-resource"

@@ -1,18 +1,12 @@
 """Downstreams that list their tools as no server should, each at a path of one odd server."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from tests.support.odd_server import DISCOVERED, HANDSHAKE, Answers, Raw, odd_server
+from tests.support.odd_server import DISCOVERED, HANDSHAKE, Answers, Document, Raw, odd_server
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
-
-    from tests.support.odd_server import Document
-
-    type Era = Literal["initialize", "modern"]
+type Era = Literal["initialize", "modern"]
 
 SCHEMA: dict[str, Any] = {"type": "object"}
 NO_METHOD = {"error": {"code": -32601, "message": "Method not found"}}

@@ -4,19 +4,15 @@ Alembic loads and runs all steps in 60 ms, and hundreds of tests begin with an e
 tables are migrated, and those of PostgreSQL.
 """
 
-from __future__ import annotations
-
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection
 
 from pallas_gateway.shared.database import migrating
-
-if TYPE_CHECKING:
-    from alembic.config import Config
-    from sqlalchemy import Connection
 
 STEPS = str(Path(migrating.__file__).with_name("migrations"))
 type Statement = tuple[str, tuple[Any, ...]]

@@ -1,24 +1,17 @@
 """A gateway with a call that has made another one, and its lists of calls."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 
 from tests.support.gateway import Agent
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate
-from tests.support.watching import speaker, stage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
-    from tests.support.watching import Stage
+from tests.support.watching import Stage, speaker, stage
 
 PATH = "/api/v1/calls"
 

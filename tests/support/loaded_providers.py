@@ -1,19 +1,15 @@
 """Providers of models, loaded as an agent's start loads them: with the changes of their libraries."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.changes.change import LOADED
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.llm import warm_up
-
-if TYPE_CHECKING:
-    from fast_agent.llm.provider_types import Provider
 
 
 def load(provider: Provider) -> Any:

@@ -1,18 +1,14 @@
 """A log file as the gateway writes it."""
 
-from __future__ import annotations
-
 import json
 import logging
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pallas_gateway.telemetry.log_outputs import FileOutput
 from pallas_gateway.telemetry.logs import CallFields, JsonFormatter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Log:

@@ -1,7 +1,5 @@
 """The shipped alerts and the queries of docs/operate/observability.md, for the tests that run them."""
 
-from __future__ import annotations
-
 import re
 
 import yaml

@@ -1,7 +1,5 @@
 """Comparing pydantic's models in all that a reader of them may see."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel

@@ -3,24 +3,20 @@
 `authorization_server.py` is for tests of tokens alone: it runs in the process of the test, and mints any token.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
 import subprocess
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import httpx
 
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 CLIENT_ID = "pallas-console"
 _VERIFIER = "v" * 43

@@ -1,24 +1,17 @@
 """A database as an older version of the gateway has left it."""
 
-from __future__ import annotations
-
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alembic import command
-from sqlalchemy import text
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import migrating
 from pallas_gateway.shared.database.connections import Database
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
 PICTURES = [{"data": "aGVsbG8=", "mime_type": "image/png"}]
 _THREAD = text(

@@ -1,21 +1,13 @@
 """A gateway with the agent 'user', whose model uses what a script says."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import ScriptedLlm
-
+from tests.support.gateway import Agent, Running, running, write_project
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, say, scripted_llm
 
 ADD = ("tools__add", {"a": 1, "b": 2})
 

@@ -1,7 +1,5 @@
 """Parameters of a test whose every combination would show no more than a few of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any

@@ -1,13 +1,9 @@
 """Parameters of a call, and what became of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.clients import MODERN_VERSION, raw_client
-
-if TYPE_CHECKING:
-    from tests.support.provider_gateways import Served
+from tests.support.provider_gateways import Served
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 AS_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}

@@ -4,16 +4,12 @@ A pattern costs more than its text is long where a repetition is tried from many
 each repetition is reached by what stands before it, repeated by itself and together with that, and made to fail.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from time import thread_time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from typing import Any
 
 _parser: Any = import_module("re._parser")  # the standard library has no public one
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}

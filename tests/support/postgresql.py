@@ -3,8 +3,6 @@
 It keeps nothing safe (`fsync = off`) and trusts everybody who may enter the folder.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import pwd
@@ -13,15 +11,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
 
 SECONDS = 60
 _SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "listen_addresses=", "max_connections=60")

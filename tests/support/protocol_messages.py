@@ -6,21 +6,17 @@ served in this process, and `RawClient` those of gateways in other processes. Wh
 it was sent, by a fixture of `tests/conftest.py`.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import jsonschema_rs
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-
-    from pallas_gateway.doors.mcp.envelope import McpRequest
-    from tests.support.asgi import Message, Send
+from pallas_gateway.doors.mcp.envelope import McpRequest
+from tests.support.asgi import Message, Send
 
 SCHEMAS = Path(__file__).parent / "protocol"
 VERSIONS = frozenset(path.stem for path in SCHEMAS.glob("*.json"))

@@ -4,9 +4,7 @@
 `docs/operate/providers.md` is written from these tables (`make docs`), so it says what the tests found.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
@@ -16,9 +14,6 @@ from tests.support.providers.bedrock import Bedrock
 from tests.support.providers.gemini import Gemini
 from tests.support.providers.google_login import PROJECT
 from tests.support.providers.responses import Responses
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 AT_V1 = {"api_key": KEY, "base_url": "{url}/v1"}
 

@@ -6,11 +6,10 @@ which one does not fit fails, as by `protocol_messages`. Members and values that
 not name them stand in `DEVIATIONS` and `OPTIONAL`.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema_rs
 from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
@@ -18,9 +17,6 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
 from pallas_gateway.config.model.parameters import SAMPLING_KEYS
 from tests.support.protocol_messages import MISFITS
 from tests.support.providers.tool_rounds import faults_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 type Json = dict[str, Any]
 type Misfits = Callable[[Json], list[str]]

@@ -1,11 +1,10 @@
 """Callers of every API: each makes one call, sees its question, and answers it over a connection of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol, override
+from typing import Any, Protocol, override
 from urllib.parse import urlsplit
 
 import httpx
@@ -15,15 +14,10 @@ from mcp_types import ElicitResult
 
 from tests.support.askable_callers import Person, client_of, told
 from tests.support.clients import MODERN_VERSION
-from tests.support.threads_api import EVENTS, stream_of
+from tests.support.threads_api import EVENTS, Stream, stream_of
 from tests.support.waiting import eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.threads_api import Stream
-
-    type Answer = dict[str, Any]
+type Answer = dict[str, Any]
 
 TIMEOUT = 60
 

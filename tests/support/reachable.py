@@ -1,14 +1,9 @@
 """Objects that can be reached from others, as far as they belong to one call."""
 
-from __future__ import annotations
-
 import gc
+from collections.abc import Iterable
 from enum import Enum
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NEVER_CHANGING = (str, bytes, int, float, Enum, type(None), type, ModuleType, CodeType, BuiltinFunctionType)
 OF_MANY_CALLS = {  # and ways to other calls

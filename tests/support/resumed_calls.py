@@ -1,10 +1,10 @@
 """Calls that wait for an answer while another gateway takes the place of theirs."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.support.askable_callers import (
     CAN_BE_ASKED,
@@ -17,15 +17,8 @@ from tests.support.asking_gateways import (
     project_of,
 )
 from tests.support.calling import answer_of
-from tests.support.gateway import Agent, running, until_idle
-from tests.support.scripted_llm import scripted_llm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import Script, ScriptedLlm
+from tests.support.gateway import Agent, Running, running, until_idle
+from tests.support.scripted_llm import Script, ScriptedLlm, scripted_llm
 
 
 @dataclass(frozen=True)

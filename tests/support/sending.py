@@ -1,15 +1,11 @@
 """Notifications that are sent while a block runs, as they are while a call does."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from pallas_gateway.doors.mcp.notifications import Notifications
+from pallas_gateway.doors.mcp.notifications import Notifications
 
 
 @asynccontextmanager

@@ -1,14 +1,13 @@
 """The carriers of the shared state on a clock of the test, with holders that the test opens and kills."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, override
+from typing import Any, Self, override
 
-from sqlalchemy import event, update
+from sqlalchemy import Engine, event, update
 
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.process.workers.channel import AskedParent
@@ -17,19 +16,11 @@ from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.connections import Database
 from pallas_gateway.shared.database.migrating import migrate
 from pallas_gateway.shared.memory import Memory, MemoryState
-from pallas_gateway.shared.protocol import Wanted
+from pallas_gateway.shared.protocol import Shared, Wanted
 from pallas_gateway.shared.remote import SERVICE, Remote, SharedOfWorker
 from pallas_gateway.shared.sql import Sql
-from tests.support.channels import channel
+from tests.support.channels import Ends, channel
 from tests.support.fair_time import FairLoop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy import Engine
-
-    from pallas_gateway.shared.protocol import Shared
-    from tests.support.channels import Ends
 
 DAY = 86_400.0
 NOON = 20_000 * DAY + DAY / 2

@@ -1,21 +1,14 @@
 """Gateways with agents of the database, which a test changes as the HTTP API does."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from pallas_gateway.features.definitions.service import Editor
-from tests.support.gateway import Agent, write_project
+from pallas_gateway.core.hosted_agent import HostedAgent
+from pallas_gateway.features.definitions.service import Definitions, Editor
+from tests.support.gateway import Agent, Project, Running, write_project
 from tests.support.stored_threads import agents_feature_of
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pallas_gateway.core.hosted_agent import HostedAgent
-    from pallas_gateway.features.definitions.service import Definitions
-    from tests.support.gateway import Project, Running
 
 MODEL = "generic.test-model"
 RELEASED: dict[str, Any] = {"models": ["generic.*"], "agents": ["*"]}

@@ -1,33 +1,32 @@
 """Threads in a database, opened for one test."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from prometheus_client import Gauge
 
 from pallas_gateway.calls.call import Message
+from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.core.long_calls.records import NewTask
 from pallas_gateway.core.stored_services import StoredServices
 from pallas_gateway.features.definitions.feature import DefinitionsFeature
 from pallas_gateway.features.definitions.service import Definitions
-from pallas_gateway.features.threads.records import ClaimedExchange, ExchangeOutcome, WantedThreads
+from pallas_gateway.features.threads.records import (
+    ClaimedExchange,
+    ExchangeOutcome,
+    ExchangeRecord,
+    ThreadRecord,
+    WantedThreads,
+)
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import DatabaseLimits, GatewayLimits
 from pallas_gateway.shared.database.connections import LeaseTerms
 from pallas_gateway.shared.database.service import GatewayDatabase
 from pallas_gateway.shared.database.tables import tasks
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from prometheus_client import Gauge
-
-    from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.core.gateway import Gateway
-    from pallas_gateway.features.threads.records import ExchangeRecord, ThreadRecord
-
 
 LONG, SHORT = 60.0, 0.04
 """A lease that no busy machine loses, and one that soon ends or is renewed."""

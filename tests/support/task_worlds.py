@@ -1,37 +1,27 @@
 """A gateway with a database whose calls become tasks, alone or beside another process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 from sqlalchemy import func, select, update
 
 from pallas_gateway.shared.database.tables import tasks
-from tests.support.clients import raw_client
-from tests.support.commands import PATIENT_GATEWAY, started
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, limited, running, write_project
+from tests.support.clients import RawClient, RawReply, raw_client
+from tests.support.commands import PATIENT_GATEWAY, Program, started
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Running, limited, running, write_project
 from tests.support.leases import let_leases_end
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, hang, say, scripted_llm
 from tests.support.stored_threads import threads_of
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from tests.support.clients import RawClient, RawReply
-    from tests.support.commands import Program
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 DECLARED: Mapping[str, Any] = {

@@ -1,21 +1,16 @@
 """A token endpoint of RFC 8693 that exchanges callers' tokens."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.requests import Request
-
-    from tests.support.asgi import AsgiApp
-    from tests.support.waiting import Gate
+from tests.support.asgi import AsgiApp
+from tests.support.waiting import Gate
 
 
 @dataclass

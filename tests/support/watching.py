@@ -3,29 +3,28 @@
 Raw HTTP, so that the order of all notifications is seen, and that nothing comes after the result.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+import ssl
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
-from tests.support.clients import MODERN_VERSION, READ_SECONDS, raw_client, tool_params
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn, call_tools, say, scripted_llm
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from tests.support.clients import RawCall, RawClient, RawReply
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
-
+from tests.support.clients import MODERN_VERSION, READ_SECONDS, RawCall, RawClient, RawReply, raw_client, tool_params
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Running, running, write_project
+from tests.support.scripted_llm import (
+    CallTools,
+    LlmRequest,
+    Say,
+    Script,
+    ScriptedLlm,
+    Turn,
+    call_tools,
+    say,
+    scripted_llm,
+)
 
 EACH_VERSION = ("2025-06-18", MODERN_VERSION)  # for pytest.mark.parametrize("version", EACH_VERSION)
 TOKEN = "token-1"

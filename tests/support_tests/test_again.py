@@ -1,12 +1,7 @@
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.again import FLAKY, LONGEST, MOST, Flaky, faults_of, known, verdict
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TODAY = date(2026, 11, 27)
 LISTED = Flaky("a", TODAY, "a lease of a second")

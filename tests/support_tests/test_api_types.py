@@ -1,8 +1,7 @@
 """The check of the answers of `/v1`: what it finds, and that they pass it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,9 +10,6 @@ from tests.support import api_types
 from tests.support.api_types import misfits_of_answer
 from tests.support.gateway import Agent, running, write_project
 from tests.support.protocol_messages import MISFITS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHAT = "/v1/chat/completions"
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}

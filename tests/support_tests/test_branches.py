@@ -1,16 +1,12 @@
 """The comparison of two measurements of branch coverage."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.branches import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def measured(**percents: tuple[float, float]) -> str:

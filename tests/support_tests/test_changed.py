@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.areas import AREAS, GROUND, area_of

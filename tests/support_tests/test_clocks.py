@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 from tests.figures.clocks import KNOWN, uses

@@ -1,13 +1,8 @@
 """The documents' anchors, and their texts without code."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.documents import anchors, documents, pages, without_code
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_anchors_are_those_of_github(tmp_path: Path) -> None:

@@ -1,18 +1,13 @@
 """The clock of the tests' event loop counts no time in which the loop could not run."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import fair_time
 from tests.support.fair_time import SLACK_SECONDS, FairLoop, hastened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass

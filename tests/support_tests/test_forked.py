@@ -1,7 +1,5 @@
 """Forked programs are to their tests what started ones are."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,16 +1,11 @@
 """The OpenID provider of the tests refuses what one in production does."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from tests.support.oidc_provider import CLIENT_ID, OidcProvider, oidc_provider
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 pytestmark = pytest.mark.needs("oidc-provider")
 

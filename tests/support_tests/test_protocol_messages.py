@@ -1,26 +1,21 @@
 """The check of every MCP message: what it accepts, what it finds, and that the suite's traffic passes it."""
 
-from __future__ import annotations
-
 import json
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import httpx
 import pytest
 
+from pallas_gateway.doors.mcp.envelope import McpRequest
 from tests.support import protocol_messages
+from tests.support.asgi import Message, Send
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, modern_client, raw_client
 from tests.support.downstreams import refusing
 from tests.support.gateway import Agent, running, write_project
 from tests.support.protocol_messages import MISFITS, checked_answers, misfits
 from tests.support.stdio_processes import Processes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pallas_gateway.doors.mcp.envelope import McpRequest
-    from tests.support.asgi import Message, Send
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 META = {"io.modelcontextprotocol/protocolVersion": MODERN_VERSION, "io.modelcontextprotocol/clientCapabilities": {}}

@@ -1,7 +1,5 @@
 """The check of requests to providers: what it finds, where it says that is, and which requests pass it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

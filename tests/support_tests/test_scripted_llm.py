@@ -1,7 +1,5 @@
 """The scripted model: what no script foresaw fails the test, and a client that leaves is seen."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx

@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests import support_programs
 from tests.support_programs import PROGRAMS, Program, check_needs, find_node, is_there, needed, program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

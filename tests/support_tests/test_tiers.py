@@ -1,18 +1,13 @@
 """Which tests `make test` and `make test-all` run; what the first leaves out, it guards by another test."""
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import tiers
 from tests.support.tiers import ALONE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytest_plugins = ["pytester"]
 TESTS = Path(__file__).parents[1]

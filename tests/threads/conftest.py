@@ -1,17 +1,12 @@
 """Databases for the tests of threads: a new one for each test, of either kind."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
 from tests.support.command_fixtures import folder, run
 from tests.support.postgresql import PostgreSql, postgresql
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
 
 __all__ = ["database_url", "folder", "run", "server"]
 

@@ -1,14 +1,14 @@
 """Agents of one database in two gateways of two workers each: every process serves the same, soon after each change."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import httpx
 import pytest
@@ -16,17 +16,12 @@ import pytest
 from tests.e2e.fleet import WorkerManager
 from tests.support.calling import ask
 from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
+from tests.support.gateway import Project
 from tests.support.listener import reserved_port
+from tests.support.postgresql import PostgreSql
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stored_agents import definition, project_of
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.gateway import Project
-    from tests.support.postgresql import PostgreSql
 
 WRITES_OF_ONE = 2
 WELL_KNOWN = "/.well-known/mcp/server.json"

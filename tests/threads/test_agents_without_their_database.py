@@ -1,24 +1,18 @@
 """Agents of the database while it is away: at the start, and while they run."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.support.calling import ask
-from tests.support.gateway import limited, running
+from tests.support.gateway import Running, limited, running
 from tests.support.postgresql import postgresql
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
 from tests.support.stored_threads import agents_feature_of
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.gateway import Running
 
 READY = {"status": "ready", "agents": 2, "not_up": {}}
 AWAY = {"database": {"agents": "away"}}

@@ -1,37 +1,31 @@
 """Clients that leave at any moment: no transaction stays open, no lease stays held, no empty thread stays behind."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import random
 import sqlite3
 from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import event, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.calls.call import Message
 from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread, ThreadBusyError
+from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.connections import Database
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
+from tests.support.postgresql import PostgreSql
 from tests.support.stored_threads import listed, opened, say, turns_of
 from tests.support.waiting import Gate, eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
-
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from pallas_gateway.features.threads.service import Threads
-    from tests.support.postgresql import PostgreSql
-
-    type Operation = Callable[[Threads, str], Coroutine[Any, Any, object]]
+type Operation = Callable[[Threads, str], Coroutine[Any, Any, object]]
 
 ANSWER = ExchangeOutcome(Message("assistant", "fine"), "endTurn")
 

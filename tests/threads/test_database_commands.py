@@ -1,7 +1,5 @@
 """`pallas-gateway database status` and `upgrade`, on both kinds of database."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sqlite3
@@ -9,10 +7,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import Connection, inspect, text
 
 from pallas_gateway.cli.database import PENDING
 from pallas_gateway.config.loading.loader import DATABASE_PACKAGES
@@ -24,9 +22,6 @@ from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
 from tests.support.older_tables import migrate_to, write_as_of_0006
 from tests.support.stored_threads import services, turns_of
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 REQUIRED = versions_of(None).required
 STEPS = versions_of(None).pending

@@ -1,12 +1,11 @@
 """Agents of the database: changes, versions, and many writers at once, on each kind of database."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, update
@@ -20,6 +19,7 @@ from pallas_gateway.features.definitions.records import (
     InvalidDefinitionError,
     NameTakenError,
     Place,
+    StoredAgent,
     VersionConflictError,
 )
 from pallas_gateway.features.definitions.service import Owner
@@ -29,11 +29,6 @@ from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from tests.support.definers import RELEASED, SIMPLE, configured, definitions, editor
 from tests.support.stored_threads import listed, services
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pallas_gateway.features.definitions.records import StoredAgent
 
 ANN, BOB = editor("ann"), editor("bob")
 

@@ -1,7 +1,5 @@
 """Changes of agents whose process is killed at any of their statements: each is made as a whole, or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,28 +1,20 @@
 """The name of the process that runs the call of a thread, in the thread's lease."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alembic import command
-from sqlalchemy import text
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.calls.call import Message
-from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread
+from pallas_gateway.core.long_calls.records import NewTask
+from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread, ThreadLease
+from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import migrating
 from pallas_gateway.shared.database.connections import Database
 from tests.support.stored_threads import claim_turn, opened, task_of, turns_of
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from pallas_gateway.core.long_calls.records import NewTask
-    from pallas_gateway.features.threads.records import ThreadLease
-    from pallas_gateway.features.threads.service import Threads
 
 ASKED = Message("user", "one")
 FINE = ExchangeOutcome(Message("assistant", "fine"))

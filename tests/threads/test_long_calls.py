@@ -1,17 +1,16 @@
 """Turns in the background that outlive their process, counted at the downstream and at the model."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import random
 import signal
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -20,20 +19,12 @@ from sqlalchemy import func, select
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database.connections import Database
 from pallas_gateway.shared.database.tables import task_steps
-from tests.support.commands import PATIENT_GATEWAY, started
-from tests.support.downstreams import stateless_downstream
+from tests.support.commands import PATIENT_GATEWAY, Program, started
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
 from tests.support.gateway import Agent, limited, running, write_project
 from tests.support.leases import let_leases_end
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually, tick
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractContextManager
-
-    from tests.support.commands import Program
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 ROUNDS = (("echo", "one"), ("slow", "two"), ("echo", "three"))
 """The tools that the model asks for, a round after the other; beside the slow one another runs."""

@@ -1,15 +1,13 @@
 """Calls of MCP clients that become tasks: `io.modelcontextprotocol/tasks` over plain HTTP, at two processes."""
 
-from __future__ import annotations
-
 import re
 import signal
 from contextlib import AsyncExitStack
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pallas_gateway.shared.database.tables import task_steps
-from tests.support.clients import raw_client
+from tests.support.clients import RawClient, raw_client
 from tests.support.leases import let_leases_end
 from tests.support.task_worlds import (
     ACKNOWLEDGED,
@@ -25,11 +23,6 @@ from tests.support.task_worlds import (
     world,
 )
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.clients import RawClient
 
 PATIENCE_SECONDS = 60
 

@@ -1,9 +1,8 @@
 """Questions that arise at the same time in one turn: each is stored and shown, whatever the database."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told
@@ -11,9 +10,6 @@ from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import scripted_llm
 from tests.support.threads_api import ACCEPT, Api, http_of
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TURNS = 6
 

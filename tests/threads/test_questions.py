@@ -3,12 +3,11 @@
 tests/e2e/test_question_table.py has such questions with SQLite.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,9 +18,6 @@ from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.leases import let_leases_end
 from tests.support.scripted_llm import scripted_llm
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
 

@@ -1,31 +1,24 @@
 """Two gateways on one PostgreSQL, one of them a program of its own: either of them continues any thread."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.support.commands import PATIENT_GATEWAY, started
+from tests.support.commands import PATIENT_GATEWAY, Program, started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.leases import let_leases_end
-from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.postgresql import PostgreSql
+from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
-
-    from tests.support.commands import Program
-    from tests.support.postgresql import PostgreSql
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.needs("postgresql")]
 CALLERS = 50

@@ -1,34 +1,26 @@
 """The shared state in a database: its transactions, outages, leases and rows. What it decides: test_shared.py."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import event, func, select, text, update
+from alembic.config import Config
+from sqlalchemy import Connection, Table, event, func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.shared import counter_rows
 from pallas_gateway.shared.database import migrating, tables
 from pallas_gateway.shared.database.errors import DatabaseSchemaError
-from pallas_gateway.shared.protocol import SharedAwayError
+from pallas_gateway.shared.protocol import SharedAwayError, Wanted
+from pallas_gateway.shared.sql import Sql
 from tests.support.fair_time import hastened
 from tests.support.older_tables import migrations_up_to, write_as_of_0006
 from tests.support.shared_state import OfDatabase, wanted
 from tests.support.stored_threads import services, turns_of
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from alembic.config import Config
-    from sqlalchemy import Connection, Table
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from pallas_gateway.shared.protocol import Wanted
-    from pallas_gateway.shared.sql import Sql
 
 
 @pytest.fixture

@@ -1,30 +1,32 @@
 """Threads and turns in a real database of either kind."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import pytest
 from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.questions import Question
 from pallas_gateway.features.threads.records import (
     ExchangeOutcome,
     ExchangePage,
+    ExchangeRecord,
     History,
     LeaseLostError,
     NewThread,
     NotLatestExchangeError,
     ThreadBusyError,
+    ThreadLease,
     ThreadNotFoundError,
     ThreadsFullError,
     ThreadTooLargeError,
 )
+from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.features.threads.sizes import Room
 from pallas_gateway.features.threads.store import Store
 from pallas_gateway.features.threads.thread_changes import ThreadChanges
@@ -35,12 +37,6 @@ from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.connections import Database, LeaseTerms
 from tests.support.stored_threads import LONG, SHORT, listed, opened, say, turns_of
 from tests.support.waiting import eventually, tick
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from pallas_gateway.features.threads.records import ExchangeRecord, ThreadLease
-    from pallas_gateway.features.threads.service import Threads
 
 PICTURE = Image("aGVsbG8=", "image/png")
 ASKED = Message("user", "one")

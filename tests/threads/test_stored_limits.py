@@ -1,16 +1,15 @@
 """Limits of gateways that count in one database: exact over replicas and workers, and through its outages."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -28,17 +27,11 @@ from tests.support.calling import answer_of, ask
 from tests.support.clients import raw_client
 from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.fair_time import hastened
-from tests.support.gateway import Agent, limited, running, write_project
+from tests.support.gateway import Agent, Project, Running, limited, running, write_project
 from tests.support.leases import let_leases_end
-from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.postgresql import PostgreSql
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from tests.support.gateway import Project, Running
-    from tests.support.postgresql import PostgreSql
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 LIMITED, OK = "limited", 200
 CLIENTS = 10

@@ -1,11 +1,11 @@
 """Steps of turns, agents by their ids, searches, sizes and expiry in a real database of either kind."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, update
@@ -19,17 +19,12 @@ from pallas_gateway.features.threads.records import (
     ThreadsFullError,
     WantedThreads,
 )
+from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.features.threads.sizes import Room
 from pallas_gateway.shared.database import tables
 from tests.support.older_tables import PICTURES, migrate_to, write_as_of_0006
 from tests.support.stored_threads import listed, opened, say, turns_of
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
-    from pathlib import Path
-
-    from pallas_gateway.features.threads.service import Threads
 
 ROOM = Room(1000, 16 * 1024 * 1024, 100_000)
 

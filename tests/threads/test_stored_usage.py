@@ -1,10 +1,9 @@
 """Usage of days in a database: the sums of several processes, also while it was away, and what is not kept."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -16,9 +15,6 @@ from pallas_gateway.features.usage.usage_table import DAY_SECONDS, OTHERS
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from tests.support.stored_threads import services
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 ALL = ("caller", "agent", "model")
 ANN, BEN = (Caller(name, kind="key", authenticated=True, owner=f"key:{name}") for name in ("ann", "ben"))

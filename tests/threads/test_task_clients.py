@@ -1,37 +1,28 @@
 """Clients of `io.modelcontextprotocol/tasks` as people use them: Claude Code, FastMCP and the TypeScript SDK."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import signal
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.asgi import end_body, http_only, read_body, send_part, start_response
-from tests.support.claude_code import DOWN, ENTER, LOOK, POINTER, RIGHT, STOP, TOOL, claude_code
+from tests.support.asgi import Receive, Scope, Send, end_body, http_only, read_body, send_part, start_response
+from tests.support.claude_code import DOWN, ENTER, LOOK, POINTER, RIGHT, STOP, TOOL, ClaudeCode, claude_code
 from tests.support.leases import let_leases_end
 from tests.support.listener import serve_app
-from tests.support.scripted_llm import call_tools, hang, say
-from tests.support.task_worlds import APPROVES, DONE, EXTENSION, world
+from tests.support.postgresql import PostgreSql
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
+from tests.support.task_worlds import APPROVES, DONE, EXTENSION, World, world
 from tests.support.waiting import WAIT_SECONDS, Changes, Gate, eventually
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from tests.support.asgi import Receive, Scope, Send
-    from tests.support.claude_code import ClaudeCode
-    from tests.support.postgresql import PostgreSql
-    from tests.support.scripted_llm import LlmRequest, Turn
-    from tests.support.task_worlds import World
 
 TESTS = Path(__file__).parents[1]
 pytestmark = pytest.mark.whole(

@@ -1,35 +1,34 @@
 """Tasks in a real database of either kind: who may write them, and who goes on with them."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select, true, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.calls.call import Message
 from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.calls.recording import Row
 from pallas_gateway.calls.spending import Spending
 from pallas_gateway.core.long_calls import recorder, rows
-from pallas_gateway.core.long_calls.records import MOST_UNMOVED, Held, TaskLostError, TooManyTasksError
-from pallas_gateway.features.threads.records import ExchangeOutcome, QuestionNotOpenError, ThreadBusyError
+from pallas_gateway.core.long_calls.records import MOST_UNMOVED, Held, NewTask, TaskLostError, TooManyTasksError
+from pallas_gateway.features.threads.records import (
+    ClaimedExchange,
+    ExchangeOutcome,
+    QuestionNotOpenError,
+    ThreadBusyError,
+    ThreadLease,
+)
+from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.shared.database.errors import DatabaseBusyError
 from pallas_gateway.shared.database.tables import now, task_questions, task_steps, tasks
 from tests.support.leases import let_leases_end
 from tests.support.stored_threads import claim_turn, opened, task_of, turns_of
 from tests.support.waiting import Gate, eventually, tick
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from pallas_gateway.core.long_calls.records import NewTask
-    from pallas_gateway.features.threads.records import ClaimedExchange, ThreadLease
-    from pallas_gateway.features.threads.service import Threads
 
 ASKED = Message("user", "one")
 FINE = ExchangeOutcome(Message("assistant", "fine"))

@@ -3,8 +3,6 @@
 Each counts the tool calls at the downstream and the requests at the model.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -16,11 +14,12 @@ from functools import partial
 from hashlib import sha256
 from itertools import batched
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import exists, func, select
+from sqlalchemy import Table, exists, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.core.long_calls.records import LONGEST_REQUEST
 from pallas_gateway.identity.secret import Secret
@@ -48,10 +47,6 @@ from tests.support.task_worlds import (
     world,
 )
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from sqlalchemy import Table
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
 CANARY = "canarycallersbearer"
 ADA = {"name": "ada", "sha256": sha256(b"a" * 24).hexdigest(), "grants": ["run:agents"]}

@@ -1,41 +1,32 @@
 """Answers to calls of 2026-07-28: replicas on one database accept each state once, also after a restart."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.calls.asking.used_states import StatesUnavailableError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import tables
 from pallas_gateway.shared.database.connections import Database
 from tests.support.askable_callers import INVALID_PARAMS, Asked, asked_at, ended
-from tests.support.asking import asking_downstream
+from tests.support.asking import Asking, asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, project_of
 from tests.support.calling import answer_of, ask
+from tests.support.clients import RawReply
 from tests.support.commands import PATIENT_GATEWAY, started
-from tests.support.gateway import Agent, limited, running, until_idle
-from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.gateway import Agent, Project, Running, limited, running, until_idle
+from tests.support.postgresql import PostgreSql
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, hang, say, scripted_llm
 from tests.support.stored_threads import services
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from tests.support.asking import Asking
-    from tests.support.clients import RawReply
-    from tests.support.gateway import Project, Running
-    from tests.support.postgresql import PostgreSql
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 APPROVED: dict[str, Any] = {"action": "accept", "content": {"decision": "once"}}
 TIMES = 8

@@ -1,9 +1,7 @@
 """Newer models of Claude refuse `temperature` with `top_p`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,6 @@ from tests.support.parameters import notes_of, result_of
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import ANTHROPIC
 from tests.support.providers.anthropic import strict
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_claude_gets_either_temperature_or_top_p(tmp_path: Path) -> None:

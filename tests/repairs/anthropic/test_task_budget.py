@@ -1,19 +1,14 @@
 """A task budget that is not set causes a warning."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from tests.support.calling import ask
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import ANTHROPIC
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 async def test_a_task_budget_that_is_not_set_causes_no_warning(

@@ -1,9 +1,8 @@
 """Claude refuses parameters while it thinks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +10,6 @@ from tests.support.parameters import notes_of, result_of
 from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import ANTHROPIC
 from tests.support.providers.anthropic import strict
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 ONE_TOOL = {"type": "function", "function": {"name": "tools__echo"}}
 BUDGETED, ADAPTIVE, NEWER, ALWAYS = (

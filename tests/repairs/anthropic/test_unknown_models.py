@@ -1,17 +1,12 @@
 """Each call of a model of Claude that fast-agent does not know fails."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.calling import ask
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import ANTHROPIC
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_a_model_that_fast_agent_does_not_know_gets_the_documented_limit(tmp_path: Path) -> None:

@@ -1,16 +1,11 @@
 """No agent with Claude on Vertex AI starts."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.calling import ask
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import ANTHROPIC_VERTEX
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_an_agent_with_tools_answers(tmp_path: Path) -> None:

@@ -1,19 +1,12 @@
 """Bedrock counts no cached tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.calling import ask
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import BEDROCK
-from tests.support.scripted_llm import Usage, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
+from tests.support.scripted_llm import LlmRequest, Turn, Usage, say
 
 
 async def test_tokens_of_the_cache_are_counted_without_a_stream_too(tmp_path: Path) -> None:

@@ -1,20 +1,15 @@
 """Bedrock's errors are answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from tests.support.calling import ask, health
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 async def test_an_error_does_not_take_the_tools_from_later_calls(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Half an answer of Bedrock is a whole one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +11,6 @@ from tests.support.calling import ask
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import end_early
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 async def test_an_answer_without_its_end_is_a_failure(tmp_path: Path) -> None:

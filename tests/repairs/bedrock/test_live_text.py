@@ -1,18 +1,11 @@
 """Bedrock sends no live text."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.calling import answer_of
 from tests.support.provider_gateways import deltas_of, serving
 from tests.support.provider_matrix import BEDROCK
-from tests.support.scripted_llm import call_tools, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say
 
 
 async def test_live_text_before_a_tool_call_keeps_its_order(tmp_path: Path) -> None:

@@ -1,21 +1,14 @@
 """Bedrock refusals multiply requests."""
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.calling import ask
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import BEDROCK
-from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
+from tests.support.scripted_llm import LlmRequest, Turn, say
 
 
 @pytest.fixture

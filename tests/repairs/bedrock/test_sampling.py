@@ -1,9 +1,7 @@
 """Bedrock samples otherwise than asked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +9,6 @@ from tests.support.parameters import AS_SCHEMA, notes_of, result_of
 from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOVA = replace(BEDROCK, model="bedrock.amazon.nova-pro-v1:0")
 SONNET = replace(BEDROCK, model="bedrock.us.anthropic.claude-sonnet-4-5-20250929-v1:0")

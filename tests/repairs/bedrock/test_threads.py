@@ -1,10 +1,9 @@
 """Bedrock blocks the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,14 +14,8 @@ from tests.support.calling import ask
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import BEDROCK
-from tests.support.scripted_llm import hang, say, stream
+from tests.support.scripted_llm import LlmRequest, Turn, hang, say, stream
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 CALLS = 40
 PIECE = b"x" * 65_536

@@ -1,9 +1,7 @@
 """AWS is asked about every unknown model."""
 
-from __future__ import annotations
-
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from fast_agent.llm.model_factory import ModelFactory
@@ -17,9 +15,6 @@ from tests.support.listener import black_hole
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import OPENROUTER
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Aws:

@@ -1,15 +1,10 @@
 """`${NAME:-default}` in a configuration file is read as `-default`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pallas_gateway.runtime import fast_agent_api, preparation
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,11 @@
 """Agents of fast-agent's home join every agent."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+import pytest
 from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.runtime import preparation
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 async def test_a_card_in_the_home_is_no_agent_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,22 +1,15 @@
 """Reasons hold addresses, Python and statistics."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from fast_agent.llm.provider.error_utils import build_stream_failure_response
 
 from pallas_gateway.repairs.fast_agent import failure_reasons
 from tests.support.calling import answer_of
-from tests.support.provider_gateways import serving
+from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import ANTHROPIC, GENERIC
 from tests.support.scripted_llm import error_event
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider
 
 
 @pytest.mark.parametrize("provider", [GENERIC, ANTHROPIC], ids=str)

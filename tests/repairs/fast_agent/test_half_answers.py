@@ -1,11 +1,11 @@
 """Half an answer is a whole one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import httpx2
 import pytest
@@ -18,15 +18,10 @@ from pallas_gateway.errors import CallFailedError
 from pallas_gateway.repairs.fast_agent.half_answers import WholeStream
 from pallas_gateway.runtime import preparation
 from tests.support.calling import ask
+from tests.support.provider_gateways import Provider as Scripted
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import GENERIC, OPENAI
 from tests.support.scripted_llm import Reply, end_early
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider as Scripted
 
 CHUNK = b'data: {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}\n\n'
 

@@ -1,7 +1,5 @@
 """Results of tools with images are refused."""
 
-from __future__ import annotations
-
 import base64
 
 from fastmcp import FastMCP

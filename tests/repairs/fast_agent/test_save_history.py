@@ -1,15 +1,10 @@
 """A message can write a file."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.calling import ask
 from tests.support.gateway import Agent, gateway_and_model
 from tests.support.scripted_llm import echo, text_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_no_message_makes_the_gateway_write_a_file(tmp_path: Path) -> None:

@@ -1,23 +1,16 @@
 """A schema takes the tools away."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.provider_gateways import serving
+from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import GEMINI, GENERIC
-from tests.support.scripted_llm import call_tools, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider
-    from tests.support.scripted_llm import LlmRequest, Turn
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say
 
 VERDICT = {"type": "object", "properties": {"verdict": {"type": "string"}}, "required": ["verdict"]}
 AS_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": VERDICT}}

@@ -1,10 +1,8 @@
 """How a call gets its downstreams and gives them back: each within its time, however a server hangs."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 from fast_agent.config import MCPServerSettings, MCPSettings, Settings
@@ -24,9 +22,6 @@ from tests.support.changing import changing_downstream
 from tests.support.fair_time import FairLoop
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 PATIENT = 20.0
 """Seconds that nobody here waits for, and less than an HTTP client would."""

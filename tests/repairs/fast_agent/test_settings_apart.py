@@ -1,18 +1,13 @@
 """Reading settings takes away those of the process."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import fast_agent.config
+import pytest
 from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.runtime import fast_agent_api, preparation
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_settings_are_read_while_calls_go_on_finding_the_process_wide_ones(

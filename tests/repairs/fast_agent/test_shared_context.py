@@ -1,19 +1,13 @@
 """An agent that stops takes logging and context away from all others."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+import pytest
 from fast_agent import context
 from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.repairs.fast_agent import shared_context
 from pallas_gateway.runtime import preparation
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 async def test_the_context_stays_as_long_as_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """A hosted agent uses the terminal and the options of the process; tried in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

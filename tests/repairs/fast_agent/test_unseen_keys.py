@@ -1,18 +1,13 @@
 """Keys of logins are in logs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from tests.support.calling import ask
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import HF
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 KEY = "hf-of-a-login-4711"
 

@@ -1,8 +1,6 @@
 """Prompts and resources are listed when they are used, and not with the tools."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
@@ -10,9 +8,6 @@ from fastmcp import FastMCP
 
 from tests.support.attached import attached_to
 from tests.support.downstreams import Downstream
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
 
 CONNECTED = ["server/discover", "tools/list"]
 APP = "ui://board/page"

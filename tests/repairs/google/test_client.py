@@ -1,18 +1,13 @@
 """Google's client sleeps when a connection is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.calling import ask
 from tests.support.listener import reserved_port
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import GEMINI
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOON_SECONDS = 5.0
 """Less than the library sleeps: once for each of three requests with a stream, and of three without."""

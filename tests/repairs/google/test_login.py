@@ -1,9 +1,7 @@
 """Gemini on Vertex AI logs in for every turn."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,6 @@ from tests.support.calling import ask
 from tests.support.provider_gateways import KEY, serving
 from tests.support.provider_matrix import GEMINI_VERTEX
 from tests.support.scripted_llm import Reply, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_all_calls_share_one_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

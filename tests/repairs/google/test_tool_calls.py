@@ -1,8 +1,6 @@
 """Gemini's parallel tool calls become one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +8,7 @@ from tests.support.calling import ask
 from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import GEMINI
 from tests.support.providers.gemini import Gemini
-from tests.support.scripted_llm import call_tools, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say
 
 
 @pytest.mark.parametrize("dialect", [Gemini(True, True), Gemini(False, False)], ids=str)

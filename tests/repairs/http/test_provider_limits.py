@@ -1,12 +1,11 @@
 """A provider's server can stop the gateway."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import httpx2
 import pytest
@@ -18,9 +17,6 @@ from pallas_gateway.errors import CallFailedError
 from pallas_gateway.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES
 from pallas_gateway.repairs.http._limited import is_limited, limited
 from tests.support.loaded_providers import http_of, load, make_client
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 URL = "http://provider.test/v1/chat"
 PIECE = b"x" * 16_384

@@ -1,17 +1,12 @@
 """Each HTTP client reads the trust store."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import httpx
 import httpx2
 import pytest
 
 from pallas_gateway.runtime import preparation
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2])

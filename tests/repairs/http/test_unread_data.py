@@ -1,7 +1,5 @@
 """A socket with unread data answers the next request."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

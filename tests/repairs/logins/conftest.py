@@ -1,19 +1,14 @@
 """Credentials of other programs, which no login may use."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import keyring
 import pytest
 
 from pallas_gateway.repairs.logins._file import FILE
 from tests.support.provider_gateways import codex_token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 VARIABLES = (FILE, "CODEX_API_KEY", "XAI_API_KEY", "COPILOT_GITHUB_TOKEN")
 

@@ -1,15 +1,13 @@
 """Azure's login blocks the event loop, and is made for every turn."""
 
-from __future__ import annotations
-
 import asyncio
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.asgi import respond_json
+from tests.support.asgi import Receive, Scope, Send, respond_json
 from tests.support.calling import Answer, ask, health
 from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
@@ -19,11 +17,6 @@ from tests.support.provider_matrix import AZURE
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import say
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
 
 AZURE_BY_IDENTITY = Provider("azure", AZURE.model, None, {"base_url": "{url}", "azure_deployment": "deployment"})
 IDENTITY = {"use_default_azure_credential": True}

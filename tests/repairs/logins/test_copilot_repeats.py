@@ -1,9 +1,8 @@
 """Copilot is asked only once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fast_agent.config import CopilotSettings
@@ -12,12 +11,7 @@ from fast_agent.llm.provider.copilot import broker
 from tests.support.calling import ask
 from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import ANTHROPIC, RESPONSES
-from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
+from tests.support.scripted_llm import LlmRequest, Turn, say
 
 COPILOT = Provider("copilot", "copilot.gpt-6-astra", RESPONSES.dialect)
 

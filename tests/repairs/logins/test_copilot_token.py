@@ -1,16 +1,11 @@
 """Copilot looks for its token in the keyring."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pallas_gateway.repairs.logins._file import FILE
 from tests.support.calling import ask
 from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import RESPONSES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COPILOT = Provider("copilot", "copilot.gpt-6-astra", RESPONSES.dialect)
 

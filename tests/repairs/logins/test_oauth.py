@@ -1,31 +1,24 @@
 """Logins block the event loop, and may prompt."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 from fast_agent.llm.provider.openai import codex_oauth, xai_oauth
 
 from pallas_gateway.repairs.logins._file import FILE
-from tests.support.asgi import http_only, read_body, respond_json
+from tests.support.asgi import Receive, Scope, Send, http_only, read_body, respond_json
 from tests.support.calling import answer_of, ask, health
 from tests.support.listener import serve_app
 from tests.support.provider_gateways import Provider, codex_token, serving
 from tests.support.provider_matrix import CODEX, XAI
 from tests.support.scripted_llm import say
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
 
 AT_V1 = {"base_url": "{url}/v1"}
 CODEX_BY_LOGIN = replace(CODEX, config=AT_V1)

@@ -1,17 +1,13 @@
 """A session that its server has forgotten is an error of each further request."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.support.answering_calls import ITS_ID, CallAnswer, answering_calls
 from tests.support.calling import ask
 from tests.support.downstreams import stateful_downstream
 from tests.support.one_user import use, world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COUNT: tuple[str, dict[str, Any]] = ("counter__count", {})
 PLAIN = {"content-type": "text/plain"}

@@ -1,8 +1,6 @@
 """A request whose answer is to another one waits until its deadline."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +8,6 @@ from pallas_gateway.repairs.mcp.unanswered_requests import UNANSWERED
 from tests.support.calling import ask
 from tests.support.odd_server import hostile, notice, odd_server
 from tests.support.one_user import use, world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

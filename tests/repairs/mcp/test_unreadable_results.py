@@ -1,8 +1,7 @@
 """A result that the SDK cannot read is a failure of its tool."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +10,6 @@ from tests.support.calling import ask
 from tests.support.odd_server import hostile, odd_server
 from tests.support.one_user import use, world
 from tests.support.result_forms import FORMS, TEXT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BOOK: tuple[str, dict[str, Any]] = ("odd__book", {})
 

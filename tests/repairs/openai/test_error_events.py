@@ -1,16 +1,11 @@
 """An error within an answer is lost."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.calling import ask
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import OPENRESPONSES
 from tests.support.scripted_llm import error_event
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_an_error_of_openresponses_is_reported_in_its_words(tmp_path: Path) -> None:

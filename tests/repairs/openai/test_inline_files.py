@@ -1,7 +1,5 @@
 """Documents for the Responses API stay at the provider."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

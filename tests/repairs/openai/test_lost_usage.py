@@ -1,8 +1,7 @@
 """The tokens of a streamed answer are lost."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from fast_agent.llm.model_factory import ModelFactory
@@ -11,9 +10,6 @@ from fast_agent.llm.provider_types import Provider
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from pallas_gateway.runtime import preparation
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050}
 WITHOUT_TOTAL = {"prompt_tokens": 1000, "completion_tokens": 50}

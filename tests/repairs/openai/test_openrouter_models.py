@@ -1,8 +1,6 @@
 """OpenRouter's list of models, which tells what a model can do."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from fast_agent.config import OpenRouterSettings, Settings
 from fast_agent.context import Context
@@ -13,7 +11,7 @@ from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas_gateway.repairs.openai import openrouter_models
 from pallas_gateway.runtime import preparation
-from tests.support.asgi import respond_json
+from tests.support.asgi import Receive, Scope, Send, respond_json
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import serve_app
@@ -21,11 +19,6 @@ from tests.support.provider_gateways import KEY, serving
 from tests.support.provider_matrix import OPENROUTER
 from tests.support.scripted_llm import ScriptedLlm, say
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
 
 
 async def test_a_list_that_fails_is_not_asked_for_in_each_call(tmp_path: Path) -> None:

@@ -1,21 +1,14 @@
 """OpenAI's models refuse parameters that fast-agent sends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.calling import ask
-from tests.support.provider_gateways import serving
+from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import GENERIC, OPENAI, RESPONSES
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider
 
 SAMPLING = ("temperature", "top_p", "stop")
 REASONING = [

@@ -1,8 +1,7 @@
 """A text that is repeated at once is dropped."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from fast_agent.llm.model_factory import ModelFactory
@@ -11,9 +10,6 @@ from fast_agent.llm.provider_types import Provider
 from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.runtime import preparation
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 async def streamed(chunks: list[Any]) -> AsyncIterator[Any]:

@@ -1,20 +1,13 @@
 """Libraries repeat requests without a log."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.calling import ask
-from tests.support.provider_gateways import serving
+from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import ANTHROPIC, GENERIC
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider
 
 
 @pytest.mark.parametrize("provider", [GENERIC, ANTHROPIC], ids=str)

@@ -1,9 +1,8 @@
 """Chat completions of servers that depart from OpenAI's form, and tool calls that they number in their own ways."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from openai.types.chat import ChatCompletionChunk
@@ -13,12 +12,7 @@ from tests.support.calling import answer_of
 from tests.support.provider_gateways import Provider, deltas_of, serving
 from tests.support.provider_matrix import ALIYUN, GENERIC, GOOGLEOAI, GROQ, MOONSHOT, OPENAI, OPENROUTER, ZAI
 from tests.support.providers.chat import Chat
-from tests.support.scripted_llm import Usage, call_tools, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.scripted_llm import Json, LlmRequest, Turn
+from tests.support.scripted_llm import Json, LlmRequest, Turn, Usage, call_tools, say
 
 USAGE = Usage(prompt=30, completion=7, cached=4, reasoning=3)
 DIALECTS = {

@@ -1,7 +1,5 @@
 """WebSockets of the Responses API go to another address."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,9 +1,8 @@
 """A server can fill memory through a WebSocket."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,10 +19,6 @@ from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import WEBSOCKET
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import Reply, say
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
 PING = b"\x89\x7d" + b"p" * 125
 TEXT = b"\x81\x7d" + b"t" * 125

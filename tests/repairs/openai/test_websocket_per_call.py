@@ -1,8 +1,6 @@
 """The Responses API opens a WebSocket for each call."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pallas_gateway.limits import LlmLimits
 from tests.support.calling import ask
@@ -10,9 +8,6 @@ from tests.support.gateway import limited
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import RESPONSES
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_server_sent_events_are_used_where_nothing_is_chosen_over_one_connection(tmp_path: Path) -> None:

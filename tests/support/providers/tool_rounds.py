@@ -4,14 +4,10 @@ Each call has one result in the message after it, no result is without its call,
 call comes back as it was signed.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode, urlsafe_b64decode
 from collections import Counter
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any
 
 type Json = dict[str, Any]
 
