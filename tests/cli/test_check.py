@@ -34,7 +34,6 @@ def add_to(file: str, text: str) -> int:
 
 
 def project_in(folder: Path, agents: Mapping[str, Agent] | None = None, **more: Any) -> Project:
-    """A project in the working directory itself."""
     return write_project(folder, agents or {"echo": Agent()}, **more)
 
 

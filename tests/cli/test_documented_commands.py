@@ -32,7 +32,6 @@ NO_CALLS = {"docs/upstream.md", "docs/performance.md"}
 
 @cache
 def commands() -> dict[str, frozenset[str]]:
-    """The options of each command, by its words."""
     found: dict[str, frozenset[str]] = {}
 
     def collect(command: Any, words: tuple[str, ...]) -> None:

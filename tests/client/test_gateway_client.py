@@ -166,12 +166,6 @@ def test_entries_of_history_that_are_skipped_are_named(asking: Command) -> None:
     ]
 
 
-def test_history_is_sent_along(asking: Command) -> None:
-    rows = [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "yes"}, {"role": "nobody"}]
-    Path("history.json").write_text(json.dumps(rows))
-    assert asking("call", "echo", "and now?", "--history", "history.json").out == "and now?\n"
-
-
 def test_images_are_sent_along(asking: Command) -> None:
     for name in ("a.png", "b.jpg"):
         Path(name).write_bytes(PNG)

@@ -74,7 +74,6 @@ class Shown:
     """A view and what it showed: its statuses, and what it printed (without styles)."""
 
     def __init__(self, *, verbose: bool = False, stream: bool = False) -> None:
-        """Look on a view with these options."""
         self.statuses: list[str] = []
         self._console = Console(file=io.StringIO(), highlight=False, markup=False, soft_wrap=True)
         self.view = TerminalView(self._console, self.statuses.append, verbose=verbose, stream=stream)

@@ -85,7 +85,6 @@ class Person:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """What is stored for the gateway."""
         return dict(json.loads(self.path.read_text())["logins"][self.url])
 
     def store(self, **changes: Any) -> None:

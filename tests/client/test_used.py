@@ -41,7 +41,6 @@ DOCUMENT: dict[str, Any] = {
 
 
 def shown_by(run: Command, document: object) -> list[list[str]]:
-    """The cells of each line."""
     with odd_server({"GET": (200, document)}) as server:
         ran = run("usage", "--url", server.url)
     assert (ran.code, ran.err) == (0, "")

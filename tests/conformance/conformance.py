@@ -80,7 +80,6 @@ class SuiteResult:
 
 
 def scenarios_of(names: Iterable[str]) -> set[str]:
-    """The scenarios that `scenario:check` names belong to."""
     return {name.partition(":")[0] for name in names}
 
 
@@ -137,7 +136,6 @@ def run_suite(
 
 
 def read_checks(output: Path) -> Iterator[Check]:
-    """Read what the suite wrote to its output folder."""
     for folder in sorted(output.iterdir()):
         name = _RESULT_FOLDER.match(folder.name)
         if not name:

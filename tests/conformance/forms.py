@@ -64,6 +64,5 @@ def forms_server() -> MCPServer:
 
 @asynccontextmanager
 async def forms_downstream() -> AsyncGenerator[str]:
-    """Serve it; yields its URL."""
     async with serve_app(forms_server().streamable_http_app(stateless_http=True)) as listener:
         yield f"{listener.base_url}/mcp"

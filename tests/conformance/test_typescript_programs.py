@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]
 
 
 def everything() -> dict[str, object]:
-    """The settings of the server."""
     return {"transport": "stdio", "command": program("typescript"), "args": [str(SERVER), "stdio"]}
 
 
@@ -38,7 +37,6 @@ def echoes(request: LlmRequest) -> Turn:
 
 @asynccontextmanager
 async def served_in(path: Path, script: Script, *, per_port: bool = False) -> AsyncIterator[str]:
-    """Serve an agent with the server; yields the agent's URL."""
     async with scripted_llm(script) as llm:
         with ExitStack() as reserved:
             registry, own = (reserved.enter_context(reserved_port()) for _ in range(2))

@@ -50,7 +50,6 @@ async def told_by_client(
 
 @asynccontextmanager
 async def asking_server(program: str, port: int = 0) -> AsyncGenerator[str]:
-    """Serve a server of the SDK; yields its URL."""
     arguments = (str(HERE / f"{program}_server.mjs"), str(port))
     server = await asyncio.create_subprocess_exec(installed("typescript"), *arguments, stdout=PIPE)
     try:

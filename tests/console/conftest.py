@@ -21,7 +21,6 @@ _FLAGS = (
 
 
 async def launched(playwright: Playwright) -> Browser:
-    """Start Debian's Chromium."""
     # Chromium's own sandbox cannot be used by root, as which CI runs; the pages are our own.
     return await playwright.chromium.launch(executable_path=program("chromium"), args=_FLAGS, chromium_sandbox=False)
 

@@ -37,20 +37,16 @@ AUTH = {"tokens": [{"name": name, "sha256": hash_of(name), "grants": grants} for
 
 @dataclass
 class Managing:
-    """A served gateway and its model."""
-
     served: Running
     llm: ScriptedLlm
 
     @property
     def base_url(self) -> str:
-        """The gateway's address."""
         return self.served.base_url
 
     async def api(
         self, method: str, path: str, body: Any = None, *, who: str | None = None, match: str = "*"
     ) -> httpx.Response:
-        """Send a request to `/api/v1`."""
         headers = {"If-Match": match, **({"Authorization": f"Bearer {who}"} if who else {})}
         async with httpx.AsyncClient(base_url=f"{self.base_url}/api/v1/", headers=headers, trust_env=False) as http:
             return await http.request(method, path, json=body, timeout=60)
@@ -62,7 +58,6 @@ class Managing:
         assert answer.status_code == 201, answer.text
 
     async def change(self, name: str, *, who: str | None = None, **more: Any) -> None:
-        """Change an agent."""
         answer = await self.api("PATCH", f"agents/{name}?wait=true", more, who=who)
         assert answer.status_code == 200, answer.text
 
@@ -74,8 +69,6 @@ class Managing:
 
 @asynccontextmanager
 async def managing(path: Path, **gateway: Any) -> AsyncGenerator[Managing]:
-    """Serve a gateway with the agent `echo`, whose agents of the database answer with what they heard or were told."""
-
     def script(request: LlmRequest) -> Turn:
         who, message = speaker(request), request.last_user_text
         if request.messages[-1]["role"] == "tool":
@@ -94,7 +87,6 @@ async def managing(path: Path, **gateway: Any) -> AsyncGenerator[Managing]:
 
 
 async def signed_in(pages: Pages, managed: Managing, who: str, view: str = "", **options: Any) -> Page:
-    """Open a view with the key of a caller."""
     pages.expected.append("status of 401")
     page = await pages.open(managed.base_url, view, **options)
     await enter(page, who)
@@ -121,5 +113,4 @@ async def save(page: Page) -> None:
 
 
 async def runs(page: Page, version: int) -> None:
-    """Wait until the details show that a version runs."""
     await expect(page.get_by_text(f"Version {version} runs.")).to_be_visible()

@@ -52,7 +52,6 @@ class Pages:
         return await self.another(made, base_url, view)
 
     async def another(self, context: BrowserContext, base_url: str, view: str = "") -> Page:
-        """Open one more tab in a page's profile."""
         page = await context.new_page()
         own = {_origin(base_url)}
 
@@ -65,13 +64,11 @@ class Pages:
         return page
 
     def check(self) -> None:
-        """Fail for anything that a page must not do."""
         unexpected = [error for error in self.errors if not any(part in error for part in self.expected)]
         assert not unexpected, unexpected
         assert not self.foreign, self.foreign
 
     async def close(self) -> None:
-        """Close all pages."""
         for context in self._contexts:
             await context.close()
 

@@ -93,7 +93,6 @@ async def _compare(page: Page) -> None:
 
 
 async def _run_tool(page: Page) -> None:
-    """Run a tool, and scroll to it."""
     tools = page.get_by_role("region", name="Tools of library")
     await tools.get_by_text("search", exact=True).first.click()
     await tools.get_by_role("button", name="Run this tool").click()
@@ -115,7 +114,6 @@ async def _gateway(page: Page) -> None:
 
 
 async def _calls(page: Page) -> None:
-    """Open the call of the chat."""
     calls = page.get_by_role("table", name="Ended calls").get_by_role("row")
     await calls.filter(has=page.get_by_role("rowheader", name="concierge")).get_by_role("button").first.click()
     await expect(page.get_by_role("dialog", name="Call").get_by_role("group", name="Steps")).to_be_visible()

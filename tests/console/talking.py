@@ -48,8 +48,6 @@ NOTHING_IS_STORED = "() => { IDBObjectStore.prototype.put = () => { throw new Er
 
 @dataclass
 class Talking:
-    """A served gateway, its model, and the downstream that asks."""
-
     served: Running
     llm: ScriptedLlm
     asking: Asking
@@ -57,7 +55,6 @@ class Talking:
 
     @property
     def base_url(self) -> str:
-        """The gateway's address."""
         return self.served.base_url
 
 

@@ -46,7 +46,6 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ma
 
 
 async def stored(managed: Managing, name: str, who: str | None = None) -> dict[str, Any]:
-    """Return the latest definition of an agent."""
     version = (await managed.api("GET", f"agents/{name}", who=who)).json()["version"]
     return dict((await managed.api("GET", f"agents/{name}/versions/{version}", who=who)).json())
 
@@ -426,20 +425,6 @@ async def test_who_hands_over_an_agent_of_another_stays_with_it(guarded: Managin
     await guarded.remove("orphan", who="ops")
 
 
-async def test_a_right_that_ended_meanwhile_refuses_to_hand_over(guarded: Managing, pages: Pages) -> None:
-    await guarded.make("taken", who="ada")
-    page = await signed_in(pages, guarded, "ada", "#/agents/taken/details")
-    await page.get_by_role("button", name="Hand over").click()
-    dialog = page.get_by_role("dialog", name="Hand over Taken?")
-    await dialog.get_by_label("Their id").fill("key:bob")
-    pages.expected += ["status of 403", "status of 404"]
-    await guarded.change("taken", who="ops", owner="key:eve")
-    await dialog.get_by_role("button", name="Hand over").click()
-    await expect(dialog.get_by_role("alert")).to_contain_text("taken")
-    assert (await guarded.api("GET", "agents/taken", who="eve")).json()["owner"] == "eve"
-    await guarded.remove("taken", who="eve")
-
-
 @pytest.mark.parametrize("with_threads", [False, True])
 async def test_the_conversations_of_a_deleted_agent_stay_or_go_as_was_chosen(
     with_threads: bool, managed: Managing, pages: Pages
@@ -486,19 +471,7 @@ async def test_hostile_texts_are_text_in_the_form_the_versions_and_the_details(m
     assert await page.locator("main script, main style, main img").count() == 0
 
 
-async def test_an_instruction_that_is_too_long_is_a_problem_and_stays_in_its_field(
-    managed: Managing, pages: Pages
-) -> None:
-    page = await pages.open(managed.base_url, "#/new-agent")
-    await field(page, "Name").fill("long")
-    await field(page, "Instruction").fill("You are long. " + "word " * 30_000)
-    pages.expected.append("status of 422")
-    await save(page)
-    await expect(field(page, "Instruction")).to_have_accessible_description(re.compile("at most 100000 characters"))
-    assert len(await field(page, "Instruction").input_value()) == 150_014
-
-
-async def test_a_caller_without_rights_sees_no_buttons_and_the_api_refuses(guarded: Managing, pages: Pages) -> None:
+async def test_a_caller_without_rights_sees_no_buttons(guarded: Managing, pages: Pages) -> None:
     await guarded.make("private", who="ada")
     for who, shown in {
         "bob": [],
@@ -521,15 +494,6 @@ async def test_a_caller_without_rights_sees_no_buttons_and_the_api_refuses(guard
     pages.expected.append("status of 403")
     page = await signed_in(pages, guarded, "bob", "#/new-agent")
     await expect(page.get_by_role("alert")).to_contain_text("create:agents")
-    body = {"name": "mine", "instruction": "You are mine.", "model": MODEL}
-    refused = [
-        await guarded.api("POST", "agents", body, who="bob"),
-        await guarded.api("GET", "agents_may_use", who="bob"),
-        await guarded.api("PATCH", "agents/private", {"title": "x"}, who="bob"),
-        await guarded.api("DELETE", "agents/private", who="eve"),
-        await guarded.api("POST", "agents/private/versions/1/restore", {}, who="bob"),
-    ]
-    assert [one.status_code for one in refused] == [403] * 5
 
 
 async def test_agents_of_files_show_that_they_are_changed_there(managed: Managing, pages: Pages) -> None:

@@ -39,13 +39,11 @@ async def talk(tmp_path: Path) -> AsyncGenerator[Talking]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def open_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    """A gateway without `auth`."""
     async with running(write_project(tmp_path_factory.mktemp("open"), {"echo": Agent()})) as served:
         yield served
 
 
 async def signed_in(pages: Pages, talk: Talking, name: str, view: str = "#/calls", **options: Any) -> Page:
-    """Open a view with the key of a caller."""
     pages.expected.append("status of 401")
     page = await pages.open(talk.base_url, view, **options)
     await enter(page, name)
@@ -67,7 +65,6 @@ def rows(page: Page, table: str) -> Locator:
 
 
 async def end(page: Page, agent: str) -> None:
-    """Press the button `End` of a running call, and confirm."""
     row = rows(page, "Running calls").filter(has=page.get_by_role("rowheader", name=agent, exact=True))
     await row.get_by_role("button", name="End", exact=True).click()
     await page.get_by_role("dialog", name="End the call?").get_by_role("button", name="End the call").click()

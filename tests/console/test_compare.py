@@ -39,7 +39,6 @@ async def send(page: Page, message: str) -> None:
 
 
 async def send_again(page: Page, talk: Talking) -> None:
-    """Send the last message again to both sides, and wait until it is there."""
     before = len(talk.llm.requests)
     await page.get_by_role("button", name="Send again").click()
     await eventually(lambda: len(talk.llm.requests) == before + 2, what="both requests")

@@ -37,7 +37,6 @@ async def kept(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talki
 
 
 async def copied(page: Page, name: str) -> str:
-    """Press a button that copies, by the keyboard, and return what it has copied."""
     await page.get_by_role("button", name=name, exact=True).last.focus()
     async with shows_copied(page, name.replace("Copy", "Copied")):
         await page.keyboard.press("Enter")
@@ -193,7 +192,6 @@ async def test_a_conversation_that_is_answered_while_the_list_is_read_stays_open
 
 
 async def kept_list(kept: Talking) -> Any:
-    """Return what the gateway lists now."""
     async with httpx.AsyncClient(base_url=kept.base_url, trust_env=False) as http:
         return (await http.get("/api/v1/agents/root/threads")).json()
 

@@ -29,7 +29,6 @@ async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talki
 
 
 def mark(page: Page, title: str) -> Locator:
-    """Return the mark of an agent in the list."""
     agents = page.get_by_role("listitem")
     return agents.filter(has=page.get_by_role("link", name=title, exact=True)).locator(".mark")
 

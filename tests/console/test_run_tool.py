@@ -40,7 +40,6 @@ class World:
         self.asking = asking
 
     async def tool(self, pages: Pages, server: str, tool: str, **options: Any) -> tuple[Page, Locator]:
-        """Open the details of `lead`, and one of its tools."""
         page = await pages.open(self.served.base_url, "#/agents/lead/details", **options)
         return page, await opened(page, f"Tools of {server}", tool)
 

@@ -76,7 +76,6 @@ async def asked_for(page: Page) -> None:
 
 
 async def sign_in(page: Page) -> None:
-    """Sign in from the dialog by which the page asks for a token."""
     await asked_for(page)
     await answer(await opened(page))
     await expect(page.get_by_role("dialog")).to_have_count(0)

@@ -23,7 +23,6 @@ async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talki
 
 
 def kept(page: Page, name: str, *, on_gateway: bool = True) -> Locator:
-    """Return a conversation in the list."""
     place = page.get_by_role("list", name="On the gateway" if on_gateway else "In this browser")
     return place.get_by_role("button", name=name, exact=True)
 

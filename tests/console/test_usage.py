@@ -30,7 +30,6 @@ async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talki
 
 
 async def signed_in(pages: Pages, talk: Talking, name: str, view: str = "#/usage", **options: Any) -> Page:
-    """Open a view with the key of a caller."""
     pages.expected.append("status of 401")
     page = await pages.open(talk.base_url, view, **options)
     await enter(page, name)

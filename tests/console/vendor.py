@@ -24,7 +24,6 @@ _SOURCE_MAP = re.compile(r"\n//# sourceMappingURL=\S+\s*\Z")
 
 
 def name_of(specifier: str) -> str:
-    """Return the name of a module's file."""
     return f"{specifier.removeprefix('@').replace('/', '-')}.js"
 
 

@@ -16,7 +16,6 @@ def promtool_accepts(*arguments: object) -> None:
 
 
 def shipped(name: str) -> str:
-    """The text of a file below deploy/."""
     return (DEPLOY / name).read_text()
 
 

@@ -13,7 +13,6 @@ __all__ = ["gateway", "limits", "patience"]
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Generator[Program]:
-    """`serve` with one agent, ready."""
     project = write_project(tmp_path_factory.mktemp("gateway") / "project", {"echo": Agent()})
     with started(["serve"], project.path) as program:
         program.wait_for("Try:")

@@ -35,7 +35,6 @@ class Place:
 
     @property
     def url(self) -> str:
-        """Its base URL, without a trailing slash."""
         return f"https://localhost:{self.port}"
 
 

@@ -15,6 +15,5 @@ spec:
 
 
 def prometheus_rule() -> str:
-    """Return the text of the file."""
     alerts = shipped("prometheus/alerts.yml")
     return _HEAD + indent(alerts[alerts.index("groups:") :], "  ")

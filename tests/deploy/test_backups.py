@@ -48,7 +48,6 @@ class World:
     server: PostgreSql | None
 
     def ran(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the document."""
         return subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=self.folder,
@@ -69,12 +68,10 @@ class World:
         return printed
 
     def use_restored(self) -> None:
-        """Do what the document says after a restoration of PostgreSQL."""
         if self.kind == "postgresql":
             self.environ["DATABASE_URL"] = self.environ["RESTORED_URL"]
 
     def execute(self, statement: str) -> None:
-        """Run a statement in the database."""
         if self.server is not None:
             self.server.run(statement, database=re.findall(r"/(\w+)\?", self.environ["DATABASE_URL"])[0])
         else:
@@ -83,7 +80,6 @@ class World:
 
     @contextmanager
     def gateway(self) -> Generator[httpx.Client]:
-        """Run a gateway, and yield a client of its API."""
         with started(["serve"], self.folder, environ=self.environ) as program:
             program.wait_for("Try:")
             with httpx.Client(base_url=f"{program.url}/api/v1", trust_env=False, timeout=SECONDS) as client:

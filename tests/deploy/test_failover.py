@@ -26,7 +26,6 @@ class Replica:
     headers: list[dict[str, str]] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one request."""
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             headers = dict(line.lower().split(": ", 1) for line in head.splitlines()[1:] if line)

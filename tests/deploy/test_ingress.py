@@ -54,11 +54,9 @@ class Stage:
 
     @property
     def solo(self) -> str:
-        """The agent as its clients know it."""
         return f"{self.at.url}/agents/solo/mcp"
 
     async def get(self, path: str) -> httpx.Response:
-        """Ask the ingress."""
         async with httpx.AsyncClient(verify=self.at.tls, trust_env=False) as client:
             return await client.get(f"{self.at.url}{path}")
 

@@ -41,7 +41,6 @@ class Load:
         self.answers: dict[str, Answer] = {}
 
     async def client(self) -> None:
-        """One client."""
         async with raw_client(self._url, protocol_version=MODERN_VERSION, tls=self._tls) as client:
             client.http.timeout = PATIENCE_SECONDS
             while not self._stopping.is_set():
@@ -108,7 +107,6 @@ async def test_no_call_fails_and_none_runs_twice_while_each_replica_is_restarted
 
 
 def serving(project: Project, port: int) -> AbstractContextManager[Program]:
-    """A replica on a port."""
     return started(["serve", "--port", str(port)], project.path)
 
 

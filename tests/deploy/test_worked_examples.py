@@ -64,7 +64,6 @@ def test_the_test_of_a_worked_example_fails_first_and_passes_with_the_rest(title
 
 
 def apply(diff: str, folder: Path) -> None:
-    """Apply it where its lines are, whatever their numbers are by now."""
     command = ["git", "apply", "--unidiff-zero", "-"]
     # Not as a part of a repository around the folder: git would apply what lies outside of it to nothing.
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}

@@ -57,7 +57,6 @@ def not_to_be_had(refusal: str) -> set[str]:
 
 
 def versions(lock: str) -> dict[str, str]:
-    """Versions by name, of a lock file or of what `pip freeze` prints."""
     return {name.lower(): version for name, version in _PINNED.findall(lock)}
 
 

@@ -33,7 +33,6 @@ class Misfits:
         self._modules: dict[str, str] = {}
 
     def add(self, module: str, sentence: str) -> None:
-        """Keep a misfit unless a module has it already."""
         self._modules.setdefault(sentence, module)
 
     @contextmanager
@@ -52,7 +51,6 @@ class Misfits:
 
 
 def collect() -> Misfits:
-    """Every misfit of the installed libraries."""
     misfits = Misfits()
     for module in _imported(misfits):
         entered = (name for name, _ in getattr(module, "SEAMS", ()))
@@ -136,7 +134,6 @@ def _kind(module: str) -> str:
 
 
 def main() -> int:
-    """Print every misfit."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tests tell of those that matter
         lines = collect().lines()

@@ -35,7 +35,6 @@ class Repair:
 
 
 def all_repairs() -> list[Repair]:
-    """Every repair, by name."""
     found = []
     for name, one in sorted(Registry([repairs]).changes.items()):
         path = one.module.__name__.split(".")
@@ -57,7 +56,6 @@ def lines(wanted: list[Repair], run: Run) -> list[str]:
 
 
 def run_tests(test: str, variables: Mapping[str, str]) -> int:
-    """Run a file of tests with the Python of this process."""
     plain = ("-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-n", "0")
     command = [sys.executable, "-m", "pytest", *plain, test]
     return subprocess.run(
@@ -66,7 +64,6 @@ def run_tests(test: str, variables: Mapping[str, str]) -> int:
 
 
 def main(names: list[str]) -> int:
-    """Print the lines; exits with 1 if there are any."""
     wanted = [one for one in all_repairs() if not names or one.name in names]
     found = lines(wanted, run_tests)
     print("\n".join(found or [f"all {len(wanted)} repairs are needed"]))

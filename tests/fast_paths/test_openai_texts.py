@@ -116,7 +116,6 @@ class Pieces(httpx2.AsyncByteStream):
 
 
 def a_stream(pieces: Sequence[bytes], *, joined: bool) -> AsyncStream[ChatCompletionChunk]:
-    """The library's stream of chunks."""
     body: httpx2.AsyncByteStream = Pieces(pieces)
     response = httpx2.Response(
         200,

@@ -47,7 +47,6 @@ def a_body() -> aiohttp.StreamReader:
 
 
 async def turned() -> None:
-    """Let the event loop run what is ready."""
     for _ in range(5):
         await asyncio.sleep(0)
 

@@ -87,12 +87,10 @@ class Replica:
         return str((await self._done("POST", f"threads/{asked['threadId']}/answers", json=answers)).json()["content"])
 
     async def said(self, thread_id: str) -> list[tuple[str, str]]:
-        """The role and text of each message of a thread."""
         messages = (await self._done("GET", f"threads/{thread_id}/messages")).json()["messages"]
         return [(one["role"], one["content"]) for one in messages]
 
     async def threads(self) -> list[tuple[str, int]]:
-        """Each thread of the caller with the number of its turns."""
         threads = (await self._done("GET", "threads")).json()["threads"]
         return sorted((one["id"], one["turns"]) for one in threads)
 

@@ -193,7 +193,6 @@ async def test_a_new_file_that_another_process_holds_too_long_is_unavailable(
 
 
 def open_files(file: Path) -> list[Path]:
-    """Return this process's open descriptors of a file."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # closed since it was listed

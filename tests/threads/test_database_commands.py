@@ -36,7 +36,6 @@ def project(run: Command, folder: Path, database_url: str) -> Path:
 
 
 def older(database_url: str, folder: Path, version: str = "0006") -> None:
-    """Make the tables of an older version, with a thread."""
     asyncio.run(migrate_to(version, database_url, folder))
     asyncio.run(write_as_of_0006(database_url, [ID], [("complete", "hello")]))
 

@@ -31,7 +31,6 @@ ROUNDS = (("echo", "one"), ("slow", "two"), ("echo", "three"))
 
 
 def said(result: str) -> str:
-    """What a tool has returned."""
     return str(json.loads(result)["result"]) if result.startswith("{") else result
 
 
@@ -59,8 +58,6 @@ class World:
         raise AssertionError("no thread")
 
     async def answer(self, thread: str) -> dict[str, Any]:
-        """The turn, once it has ended."""
-
         async def ended() -> dict[str, Any] | None:
             messages: list[dict[str, Any]] = (await self.here.get(f"/threads/{thread}/messages")).json()["messages"]
             return messages[-1] if messages[-1]["status"] != "pending" else None

@@ -23,7 +23,6 @@ ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
 
 
 async def last(api: httpx.AsyncClient, thread_id: str) -> dict[str, Any]:
-    """The newest answer of a thread."""
     return dict((await api.get(f"/threads/{thread_id}/messages")).json()["messages"][-1])
 
 

@@ -35,12 +35,10 @@ class Replicas:
     database: str
 
     async def chat(self, replica: int, message: str, *, caller: int = 0, **body: Any) -> httpx.Response:
-        """Ask one of them, as one of the callers."""
         url = f"{self.addresses[replica]}/agents/solo/chat"
         return await self.http.post(url, json={"message": message, **body}, headers=bearer(caller))
 
     async def messages(self, replica: int, thread_id: str, *, caller: int = 0) -> httpx.Response:
-        """All that was said in a thread."""
         url = f"{self.addresses[replica]}/threads/{thread_id}/messages"
         return await self.http.get(url, params={"limit": 200}, headers=bearer(caller))
 

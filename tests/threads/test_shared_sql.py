@@ -38,7 +38,6 @@ async def is_admitted(one: Sql, lease: int, of: Wanted) -> bool:
 
 
 async def released(one: Sql, lease: int) -> None:
-    """Release a lease; returns when that is written."""
     one.release(lease)
     await one._tasks.wait_until_idle()
 
@@ -53,7 +52,6 @@ async def executed(one: Sql, statement: str) -> None:
 
 
 async def alive_until(one: Sql) -> float:
-    """When the leases of a process end, as the database has it."""
     until = select(tables.processes.c.alive_until).where(tables.processes.c.process == one._process)
     return float((await one._database.read(lambda sql: sql.execute(until))).scalar_one()) / 1000
 

@@ -63,7 +63,6 @@ class World:
                 yield [await stack.enter_async_context(running(project)) for project in projects]
 
     async def begun(self) -> list[int]:
-        """When the calls began that the database has counted, in order."""
         database = Database(Secret(self.url), Path("/"))
         try:
             rows = await database.read(lambda sql: sql.execute(select(tables.counted_calls.c.began_at)))

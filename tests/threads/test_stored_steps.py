@@ -213,7 +213,6 @@ async def test_a_search_reads_so_many_bytes_and_goes_on_behind_them(database_url
 
 
 async def pages_of(threads: Threads, search: str, *, limit: int = 10) -> list[list[str]]:
-    """Return the ids of all pages of a search."""
     pages: list[list[str]] = []
     wanted = WantedThreads(limit, search=search)
     while True:

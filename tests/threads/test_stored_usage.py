@@ -32,7 +32,6 @@ class Clock:
 async def usage_at(
     url: str, clock: Clock | None = None, most: int = 10_000, **gateway: Any
 ) -> AsyncGenerator[StoredUsage]:
-    """The usage of one process."""
     async with services(url, try_again_seconds=3600) as stored:
         usage = StoredUsage(stored.database, clock or Clock(), most=most)
         usage.use(GatewaySettings(**gateway))

@@ -317,7 +317,6 @@ async def test_the_token_of_a_caller_is_in_no_table_and_no_log_also_if_a_tool_re
 
 
 async def everything_in(url: str) -> str:
-    """All rows of all tables; of SQLite the bytes of its files, too."""
     database = Database(Secret(url), Path("/"))
     try:
         found = [str((await database.read(partial(all_of, table=one))).all()) for one in METADATA.sorted_tables]

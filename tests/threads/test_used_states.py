@@ -51,7 +51,6 @@ class World:
 
     @property
     def runs(self) -> int:
-        """How often the approved tool has run."""
         return len(self.downstream.recorder.calls("wipe"))
 
     @asynccontextmanager
@@ -61,7 +60,6 @@ class World:
             yield served
 
     async def used(self) -> set[str]:
-        """The tickets in the database."""
         async with database_of(self.url) as database:
             rows = await database.read(lambda sql: sql.execute(select(tables.used_states.c.ticket)))
         return {row.ticket for row in rows}

@@ -128,8 +128,6 @@ async def test_a_refused_key_by_websocket_starts_no_login(provider: Provider, tm
 
 @asynccontextmanager
 async def login_server(gate: Gate | None, patch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
-    """Where tokens are renewed; without a gate it refuses."""
-
     @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await read_body(receive)
