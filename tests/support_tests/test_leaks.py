@@ -12,10 +12,6 @@ async def wait_for_it(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def test_nothing_is_left_where_nothing_happened() -> None:
-    await assert_nothing_left(snapshot())
-
-
 async def test_a_running_task_and_an_open_descriptor_are_named() -> None:
     before, event = snapshot(), asyncio.Event()
     task = asyncio.create_task(wait_for_it(event))
@@ -29,16 +25,6 @@ async def test_a_running_task_and_an_open_descriptor_are_named() -> None:
     for descriptor in descriptors:
         os.close(descriptor)
     await assert_nothing_left(before)
-
-
-async def test_a_task_that_ends_in_time_is_no_leak() -> None:
-    before, event = snapshot(), asyncio.Event()
-    task = asyncio.create_task(wait_for_it(event))
-    asyncio.get_running_loop().call_later(0.02, event.set)
-
-    await assert_nothing_left(before)
-
-    assert task.done()
 
 
 async def test_a_descriptor_replaced_by_one_of_its_kind_is_no_leak() -> None:

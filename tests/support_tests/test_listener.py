@@ -8,24 +8,9 @@ from contextlib import suppress
 import pytest
 from starlette.applications import Starlette
 
-from tests.support.asgi import Receive, Scope, Send
-from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port, serve_app
 
 IP_LOCAL_PORT_RANGE = 51  # of Linux; the socket module has no name for it
-
-
-async def test_a_failing_lifespan_is_raised_and_leaves_nothing() -> None:
-    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "lifespan.startup.failed", "message": "no luck"})
-
-    before = snapshot()
-    with pytest.raises(Exception, match="no luck"):
-        async with serve_app(failing):
-            pytest.fail("served although the lifespan failed")
-
-    await assert_nothing_left(before)
 
 
 @pytest.mark.parametrize("turns", range(8))

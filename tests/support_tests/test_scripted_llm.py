@@ -1,12 +1,9 @@
-"""The scripted model: what no script foresaw fails the test, and a client that leaves is seen."""
-
-import asyncio
+"""The scripted model: what no script foresaw fails the test."""
 
 import httpx
 import pytest
 
-from tests.support.scripted_llm import hang, say, scripted_llm
-from tests.support.waiting import Gate
+from tests.support.scripted_llm import say, scripted_llm
 
 REQUEST = {"model": "test-model", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -23,16 +20,3 @@ async def test_what_no_script_foresaw_fails_the_test(paths: list[str], surprise:
         async with scripted_llm([say("only")]) as llm, httpx.AsyncClient(base_url=llm.base_url) as http:
             answers = [await http.post(path, json=REQUEST) for path in paths]
             assert answers[-1].is_error
-
-
-async def test_a_client_that_leaves_is_noted_and_one_that_stays_is_not() -> None:
-    gate = Gate()
-    async with scripted_llm([say("first"), hang(gate)]) as llm, httpx.AsyncClient(base_url=llm.base_url) as http:
-        await http.post("/chat/completions", json=REQUEST)
-        call = asyncio.create_task(http.post("/chat/completions", json=REQUEST))
-        await gate.wait_for_entered()
-        assert llm.aborted == []
-        call.cancel()
-        await llm.wait_for_aborted()
-        await llm.wait_until_idle()
-    assert [request.number for request in llm.aborted] == [2]
