@@ -21,7 +21,6 @@ from pallas_gateway.client.chat.command import ChatOptions
 from pallas_gateway.client.chat.conversation import Conversation
 from pallas_gateway.client.chat.repl import answer, start_conversation
 from tests.support.commands import Command
-from tests.support.listener import reserved_port
 from tests.support.odd_server import ANSWER, Answers, modern_agent, notice, odd_server, registry_of
 
 WRITTEN = (Path(__file__).parents[1] / "unit/client/chat/chat_of_0.1.0.sql").read_text()
@@ -44,7 +43,6 @@ SEND_MESSAGE = {
     },
 }
 LISTED = {"result": {"resultType": "complete", "tools": [SEND_MESSAGE], "ttlMs": 0, "cacheScope": "public"}}
-HELP = "Is it running? `pallas-gateway serve` starts it; --url or PALLAS_GATEWAY_URL names another."
 
 
 @pytest.fixture(autouse=True)
@@ -183,20 +181,6 @@ def test_an_empty_message_is_not_sent(asking: Command, monkeypatch: pytest.Monke
     for message in ("", "-"):
         ran = asking(*command, message)
         assert (ran.code, ran.out, ran.err) == (1, "", "The message is empty, nothing was sent.\n")
-
-
-def test_an_agent_that_is_not_ready_is_told(asking: Command) -> None:
-    ran = asking("chat", "broken", "-m", "hi")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("Agent 'broken' cannot take calls: module 'test_project_")
-    assert len(ran.err.splitlines()) == 1
-
-
-def test_without_a_gateway_it_says_how_to_get_one(run: Command) -> None:
-    with reserved_port() as port:
-        url = f"http://127.0.0.1:{port}"
-        ran = run("chat", "echo", "-m", "hi", "--url", url)
-    assert (ran.code, ran.err) == (1, f"No gateway answers at {url} (All connection attempts failed). {HELP}\n")
 
 
 # What goes wrong at the gateway.

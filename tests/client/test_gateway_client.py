@@ -244,7 +244,9 @@ def test_bad_usage_is_exit_2(run: Command, arguments: list[str]) -> None:
     assert "Usage:" in ran.err
 
 
-@pytest.mark.parametrize("arguments", [["agents"], ["health"], ["health", "echo"], ["call", "echo", "hi"]])
+@pytest.mark.parametrize(
+    "arguments", [["agents"], ["health"], ["health", "echo"], ["call", "echo", "hi"], ["chat", "echo", "-m", "hi"]]
+)
 def test_without_a_gateway_a_command_says_how_to_get_one(run: Command, arguments: list[str]) -> None:
     with reserved_port() as port:
         url = f"http://127.0.0.1:{port}"

@@ -1,5 +1,7 @@
 """Opening a database: migrated once, waited for while it is not there, refused when it is newer."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import socket
@@ -7,29 +9,35 @@ import sqlite3
 from contextlib import closing, suppress
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from prometheus_client import CollectorRegistry, Gauge
-from sqlalchemy import Connection, event, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from prometheus_client import CollectorRegistry
+from sqlalchemy import event, text
 
 from pallas_gateway.core import gateway
 from pallas_gateway.core.long_calls import rows
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import connections as module
-from pallas_gateway.shared.database.connections import Database, Share
+from pallas_gateway.shared.database.connections import Database
 from pallas_gateway.shared.database.errors import DatabaseBusyError, DatabaseSchemaError, DatabaseUnavailableError
 from pallas_gateway.shared.database.migrating import VERSION_TABLE
 from pallas_gateway.shared.database.tables import METADATA
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.gateway import Agent, running, write_project
-from tests.support.postgresql import PostgreSql
 from tests.support.stored_threads import Stored, listed, services, task_of
 from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from prometheus_client import Gauge
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from pallas_gateway.shared.database.connections import Share
+    from tests.support.postgresql import PostgreSql
 
 PASSWORD = "correct-horse-battery"
 
