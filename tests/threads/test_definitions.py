@@ -118,6 +118,23 @@ async def test_a_change_that_changes_nothing_is_no_version_but_a_restored_one_is
         assert (await made.restore("helper", 1, BOB, expected=1)).version == 2
 
 
+async def test_a_change_of_another_version_than_the_present_one_is_refused(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        await made.patch("helper", {"title": "Two"}, ANN, expected=1)
+        for change in (
+            made.replace("helper", SIMPLE, ANN, expected=1),
+            made.patch("helper", {"title": "Three"}, ANN, expected=3),
+            made.restore("helper", 1, ANN, expected=1),
+            made.remove("helper", ANN, expected=1),
+        ):
+            with pytest.raises(VersionConflictError) as conflict:
+                await change
+            assert conflict.value.version == 2
+        assert (await made.replace("helper", SIMPLE, ANN, expected=None)).version == 3
+        assert await made.number() == 3
+
+
 async def test_version_numbers_go_on_when_a_name_returns_with_another_id_and_without_its_history(
     database_url: str,
 ) -> None:
