@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from tests.support.askable_callers import CAN_BE_ASKED
+from tests.support.clients import MODERN_VERSION, tool_params
 from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, write_project
@@ -116,6 +118,19 @@ class WorkerManager:
             with self.only(pid):
                 await http.get("/livez")  # below a prefix as well: any answer shows that it is connected
             yield http
+
+
+ADA = {"action": "accept", "content": {"name": "Ada"}}
+MODERN = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": "tools/call", "mcp-name": "send_message"}
+
+
+async def call_by(http: httpx.AsyncClient, url: str, told: str = "ask", **params: Any) -> dict[str, Any]:
+    """The response to a call of 2026-07-28, or to the repeated request of one, by a client of one worker."""
+    meta = {**CAN_BE_ASKED, "io.modelcontextprotocol/protocolVersion": MODERN_VERSION}
+    whole = {**tool_params("send_message", {"message": told}), **params, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": whole}
+    headers = {**MODERN, "accept": "application/json, text/event-stream"}
+    return dict((await http.post(url, json=body, headers=headers)).json())
 
 
 QUESTION = {"message": "Who?", "fields": [{"name": "name", "type": "text"}]}

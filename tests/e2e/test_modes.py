@@ -12,17 +12,15 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.process.sockets import BindError
-from tests.support.calling import EACH_VERSION, Answer, ask, health
-from tests.support.certificates import TLS_FILES, write_certificate
+from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.clients import raw_client
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, Running, running, write_project
+from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 PER_PORT = Overrides(per_port=True)
@@ -31,8 +29,6 @@ REGISTRY = "/.well-known/mcp/server.json"
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports nobody listens on until the gateway does."""
-
     registry: int
     one: int
     two: int
@@ -73,8 +69,9 @@ async def test_per_port_serves_each_agent_at_its_own_port_only(version: str, por
 
 
 async def test_per_port_registry_is_on_its_own_port_with_each_agents_url(ports: Ports, tmp_path: Path) -> None:
-    project = write_project(tmp_path, **project_arguments(ports))
-    async with running(project, overrides=PER_PORT):
+    arguments = project_arguments(ports)
+    arguments["gateway"]["public_url"] = "https://agents.example.com"  # of what is at the registry's port alone
+    async with running(write_project(tmp_path, **arguments), overrides=PER_PORT):
         listed = await get(f"{ports.of('registry')}{REGISTRY}")
         assert (await get(f"{ports.of('registry')}/v0.1/servers")).json()["servers"] == listed.json()["servers"]
         for name in ("one", "two"):
@@ -97,13 +94,6 @@ async def test_per_port_answers_probes_and_metrics_on_every_port(ports: Ports, t
                 assert f'pallas_agent_info{{agent="{name}",port="{getattr(ports, name)}"}} 1.0' in metrics
 
 
-async def test_per_port_may_be_asked_for_in_the_file(ports: Ports, tmp_path: Path) -> None:
-    arguments = project_arguments(ports)
-    arguments["gateway"]["per_port"] = True
-    async with running(write_project(tmp_path, **arguments)):
-        assert (await ask(f"{ports.of('two')}/mcp")).meta["agent"] == "two"
-
-
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_one_agent_alone_is_at_its_own_port_without_a_registry(
     version: str, ports: Ports, tmp_path: Path
@@ -123,54 +113,23 @@ async def test_one_agent_alone_is_at_its_own_port_without_a_registry(
                 await get(f"{ports.of(silent)}/livez")
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-async def test_same_calls_get_the_same_answers_in_every_mode(version: str, ports: Ports, tmp_path: Path) -> None:
-    modes: Mapping[str, tuple[Overrides, Callable[[Running], str]]] = {
-        "single": (Overrides(), lambda served: served.url("one")),
-        "per-port": (PER_PORT, lambda _: f"{ports.of('one')}/mcp"),
-        "alone": (Overrides(agent="one"), lambda _: f"{ports.of('one')}/mcp"),
-    }
-    transcripts = {}
-    async with stateless_downstream() as tools:
-        for mode, (overrides, url) in modes.items():
-            async with scripted_llm(adds_when_asked) as llm:
-                arguments = project_arguments(ports)
-                arguments["agents"]["one"] = Agent(servers=["tools"], settings={"port": ports.one})
-                project = write_project(
-                    tmp_path / mode,
-                    **arguments,
-                    llm_url=llm.base_url,
-                    servers={"tools": {"transport": "http", "url": tools.url}},
-                )
-                async with running(project, overrides=overrides) as served:
-                    transcripts[mode] = await transcript(url(served), version)
-
-    assert transcripts["per-port"] == transcripts["single"]
-    assert transcripts["alone"] == transcripts["single"]
-    assert [answer["text"] for answer in transcripts["single"][-3:]] == ["hi", "sum: 3", "hi"]
-
-
-@pytest.mark.parametrize("tls", [None, TLS_FILES], ids=["http", "https"])
-async def test_per_port_agents_call_each_other(tls: dict[str, str] | None, ports: Ports, tmp_path: Path) -> None:
-    def script(request: LlmRequest) -> Turn:
-        if request.tool_results:
-            return say(" ".join(request.tool_results.values()))
-        if "two__send_message" in request.tools:
-            return call_tools([("two__send_message", {"message": "your turn"})])
-        return say("two here")
-
-    async with scripted_llm(script) as llm:
-        arguments = project_arguments(ports)
-        arguments["agents"]["one"] = Agent(servers=["two"], settings={"port": ports.one})
-        arguments["gateway"]["tls"] = tls
-        servers = {"two": {"transport": "http", "url": f"http://localhost:{ports.two}/mcp"}}
-        project = write_project(tmp_path, **arguments, llm_url=llm.base_url, servers=servers)
-        trusting = write_certificate(tmp_path)
-        async with running(project, overrides=PER_PORT):
-            url = f"{ports.of('one')}/mcp"
-            answer = await (ask(url.replace("http", "https"), tls=trusting) if tls else ask(url))
-
-    assert answer.text == "two here"
+@pytest.mark.parametrize(("overrides", "there"), [(PER_PORT, "registry"), (Overrides(agent="one"), "one")])
+async def test_other_apis_are_where_the_registry_is_or_at_the_only_agent(
+    overrides: Overrides, there: str, ports: Ports, tmp_path: Path
+) -> None:
+    arguments = project_arguments(ports)
+    login = {"issuer": "https://login.example", "jwks_uri": "https://login.example/jwks"}
+    auth = {"jwt": login, "console_client_id": "pallas", "anonymous": ["run:agents", "view:calls"]}
+    arguments["gateway"] |= {"openai_api": True, "database": "sqlite:///threads.db", "auth": auth}
+    paths = ("/v1/models", "/api/v1/calls", "/api/v1/agents/one", "/api/sign-in")
+    async with running(write_project(tmp_path, **arguments), overrides=overrides):
+        listeners = ("registry", "one", "two") if overrides.per_port else ("one",)
+        found = {name: [await get(f"{ports.of(name)}{path}") for path in paths] for name in listeners}
+    for name, answers in found.items():
+        assert {one.status_code for one in answers} == {200 if name == there else 404}
+    models, calls, agent, _ = (one.json() for one in found[there])
+    assert [model["id"] for model in models["data"]] == (["one", "two"] if overrides.per_port else ["one"])
+    assert (calls, "paramsSchema" in agent) == ({"calls": []}, True)
 
 
 @pytest.mark.parametrize(
@@ -187,37 +146,6 @@ async def test_port_that_is_taken_is_named(overrides: Overrides, taken: str, por
 
     async with running(project, overrides=overrides):  # nothing was left bound, and the port is free again
         pass
-
-
-def adds_when_asked(request: LlmRequest) -> Turn:
-    if request.tool_results:
-        return say("sum: 3")
-    if "add" in request.last_user_text:
-        return call_tools([("tools__add", {"a": 1, "b": 2})])
-    return say("hi")
-
-
-async def transcript(url: str, version: str) -> list[dict[str, Any]]:
-    """What a client sees of one agent, without what differs from call to call."""
-    seen: list[dict[str, Any]] = []
-    async with raw_client(url, protocol_version=version) as client:
-        seen.append({"tools": await client.list_tools()})
-        seen.append({"prompts": (await client.request("prompts/list")).result})
-        seen.append({"unknown tool": (await client.request("tools/call", {"name": "nothing"})).error})
-        seen.append({"unknown method": (await client.request("no/such")).error})
-        seen.append({"GET": (await client.http.get(url)).status_code})
-        seen.append({"status": (await health(url, version=version))["status"]})
-    bad_image = [{"data": "?", "mime_type": "image/png"}]
-    seen.append(told(await ask(url, version=version, images=bad_image)))
-    seen.append(told(await ask(url, "hello", version=version, conversation_id="c")))
-    seen.append(told(await ask(url, "add 1 and 2", version=version)))
-    seen.append(told(await ask(url, "hello", version=version, history=[{"role": "user", "content": "before"}])))
-    return seen
-
-
-def told(answer: Answer) -> dict[str, Any]:
-    meta = {key: value for key, value in answer.meta.items() if key not in {"call_id", "duration_seconds"}}
-    return {"text": answer.text, "is_error": answer.is_error, "meta": meta}
 
 
 async def assert_not_found(url: str, version: str) -> None:
@@ -241,3 +169,70 @@ def listening_on(port: int) -> Iterator[None]:
         taken.bind(("127.0.0.1", port))
         taken.listen()
         yield
+
+
+# --- routes that are switched off -------------------------------------------------------------------------------------
+
+OPENAI = "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
+DATABASE = (
+    "threads and agents of the database are off; `gateway.database` in agents.yaml, the URL of a database, enables them"
+)
+ROUTES = {
+    "/v1": OPENAI,
+    "/v1/models": OPENAI,
+    "/v1/chat/completions": OPENAI,
+    "/v1/responses": OPENAI,
+    "/api/v1": DATABASE,
+    "/api/v1/threads": DATABASE,
+    "/api/v1/agents": DATABASE,
+    "/api/v1/agents/echo/versions": DATABASE,
+    "/api/v1/agents_may_use": DATABASE,
+    "/v2": "nothing here",
+    "/api": "nothing here",
+    "/agents/echo": "nothing here; an agent is at /agents/NAME/mcp",
+    "/agents/echo/mpc": "nothing here; an agent is at /agents/NAME/mcp",
+}
+KEYS = [
+    {"name": "narrow", "sha256": hash_of("narrow"), "grants": ["view:agents:echo"]},
+    {"name": "idle", "sha256": hash_of("idle"), "grants": ["view:metrics"]},
+]
+
+
+async def error_at(url: str, **headers: str) -> str:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.get(url, headers=headers)
+    assert answer.status_code == 404
+    body = answer.json()
+    return str(body.get("error_description", body["error"]))
+
+
+async def test_a_route_that_is_off_names_the_setting_that_enables_it(tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
+        assert {path: await error_at(f"{served.base_url}{path}") for path in ROUTES} == ROUTES
+
+
+@pytest.mark.parametrize(("token", "told"), [(None, False), ("wrong", False), ("idle", False), ("narrow", True)])
+async def test_the_setting_is_named_only_to_callers_that_may_view_an_agent(
+    token: str | None, told: bool, tmp_path: Path
+) -> None:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": {"tokens": KEYS}})) as served:
+        error = await error_at(f"{served.base_url}/v1/models", **headers)
+        refused = served.metric("pallas_auth_refused_total", reason="invalid_token")
+    assert error == (OPENAI if told else "nothing here")
+    assert refused == (token == "wrong")
+
+
+async def test_per_port_the_registrys_port_says_where_an_agent_is(tmp_path: Path) -> None:
+    with ExitStack() as reserved:
+        registry, one = (reserved.enter_context(reserved_port()) for _ in range(2))
+        agents = {"one": Agent(settings={"port": one})}
+        deployment = {"registry_port": registry, "host": "127.0.0.1"}
+        project = write_project(tmp_path, agents, gateway={"host": "127.0.0.1"}, deployment=deployment)
+        async with running(project, overrides=Overrides(per_port=True)) as served:
+            at_path = await error_at(f"{served.base_url}/agents/one/mcp")
+            other = await error_at(f"{served.base_url}/agents/two/mcp")
+            at_once = await error_at(f"{served.base_url}/mcp")
+    assert at_path == f"agent 'one' has a port of its own (gateway.per_port): http://127.0.0.1:{one}/mcp"
+    assert other == "no agent on this port"
+    assert at_once == "each agent is at /mcp on a port of its own; without `gateway.per_port` (--per-port) all are here"

@@ -73,7 +73,6 @@ def oauth_for(url: str, memory: Memory, user: User) -> OAuthClientProvider:
 
 @asynccontextmanager
 async def connected(oauth: OAuthClientProvider, mode: str) -> AsyncIterator[Client]:
-    """The SDK's client."""
     async with (
         httpx2.AsyncClient(auth=oauth, trust_env=False, timeout=30) as http,
         Client(

@@ -12,13 +12,11 @@ import httpx
 import openai
 import pytest
 
-from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.openai_stage import ON, PDF, PNG, client_of, errors_of, said, talking
 from tests.support.fair_time import hastened
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.listener import reserved_port
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -531,49 +529,3 @@ async def test_it_is_off_unless_it_is_switched_on_and_a_reload_switches_it(tmp_p
     assert (preflight_off.status_code, preflight.status_code) == (400, 200)
     assert on.headers["access-control-allow-origin"] == "https://chat.example"
     assert "X-Request-Id" in on.headers["access-control-expose-headers"]
-
-
-async def test_an_agent_that_a_reload_takes_away_ends_what_it_was_asked(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (staged, plot, client):
-        whole = asyncio.ensure_future(client.chat.completions.create(model="solo", messages=said("hang")))
-        async with await client.chat.completions.create(model="solo", messages=said("slowly"), stream=True) as chunks:
-            await anext(chunks)
-            await plot.gate.wait_for_entered(2)
-            staged.served.project.edit(lambda document: document["agents"].pop("solo"))
-            await staged.served.reload()
-            gone = await _refusal(client, "solo")
-            plot.gate.open()
-            rest = [chunk async for chunk in chunks]
-        answered = await whole
-
-    assert gone == (404, "invalid_request_error", "model_not_found", "model")
-    assert answered.choices[0].message.content == "released"
-    assert text_of(rest) == "Once upon a time."
-
-
-@pytest.mark.parametrize(
-    ("overrides", "there", "shown"),
-    [
-        (Overrides(per_port=True), "registry", ["one", "two"]),
-        (Overrides(agent="one"), "one", ["one"]),
-    ],
-)
-async def test_with_a_port_per_agent_it_is_where_the_registry_is_or_at_the_only_agent(
-    overrides: Overrides, there: str, shown: list[str], tmp_path: Path
-) -> None:
-    with reserved_port() as registry, reserved_port() as one, reserved_port() as two:
-        ports = {"registry": registry, "one": one, "two": two}
-        project = write_project(
-            tmp_path,
-            {name: Agent(settings={"port": ports[name]}) for name in ("one", "two")},
-            gateway={"host": "127.0.0.1", **ON},
-            deployment={"registry_port": registry, "host": "127.0.0.1"},
-        )
-        async with running(project, overrides=overrides), httpx.AsyncClient() as http:
-            served = ports.keys() if overrides.per_port else {"one"}
-            seen = {name: await http.get(f"http://127.0.0.1:{ports[name]}/v1/models") for name in served}
-
-    assert [model["id"] for model in seen[there].json()["data"]] == shown
-    assert {name: response.status_code for name, response in seen.items() if name != there} == dict.fromkeys(
-        served - {there}, 404
-    )

@@ -53,13 +53,11 @@ PLAIN = {"model", "messages", "stream", "stream_options", "tools", "parallel_too
 
 @asynccontextmanager
 async def household(path: Path, script: Script = echo) -> AsyncGenerator[Stage]:
-    """All of the agents at one gateway."""
     async with stage(path, script, AGENTS) as staged:
         yield staged
 
 
 def set_in(request: LlmRequest) -> dict[str, Any]:
-    """What a request holds beyond the plain."""
     return {key: value for key, value in request.body.items() if key not in PLAIN}
 
 
@@ -79,7 +77,6 @@ async def schema_of(staged: Stage, agent: str) -> dict[str, Any]:
 
 
 def names_in(schema: dict[str, Any]) -> list[str]:
-    """The parameters that a tool lists."""
     assert schema["properties"]["params"].keys() == {"type", "description"}  # clients warn of rarer keys
     return listed_names(schema["properties"]["params"])
 

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pallas_gateway.doors.mcp.endpoint import McpEndpoint
-from tests.support.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
 from tests.support.gateway import (
     Agent,
     gateway_and_model,
-    module_source,
     record_calls,
     running,
     until_idle,
     write_project,
 )
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
-from tests.support.waiting import Gate, eventually
-from tests.support.watching import relay, speaker
+from tests.support.pairs import pairs
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
+from tests.support.slow_proxy import slow_proxy
+from tests.support.waiting import Gate
+from tests.support.watching import relay, speaker, stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from pathlib import Path
 
     from pallas_gateway.doors.mcp.envelope import McpRequest
     from tests.support.asgi import Send
-    from tests.support.gateway import Project
-    from tests.support.scripted_llm import Script, ScriptedLlm
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import Script
 
 HOST = "gateway.example.test"  # the top-level `host`; nothing resolves it, which is the point
 
@@ -58,31 +61,27 @@ def relay_to_all(servers: Iterable[str]) -> Script:
     return script
 
 
-def family(
+@asynccontextmanager
+async def family(
     path: Path,
-    llm: ScriptedLlm,
-    url: str,
+    script: Script = relay,
     *,
-    port: int,
+    peer: Agent = Agent(),  # noqa: B008  it is frozen
+    server: Mapping[str, object] | None = None,
     gateway: Mapping[str, object] | None = None,
-    peer: Mapping[str, object] | None = None,
-    forwards: bool = False,
-    deployment: Mapping[str, object] | None = None,
-) -> Project:
-    """`parent` with `peer` as its downstream at `url`, whose documented port is `port`."""
-    agents = {
-        "parent": Agent(servers=["peer"], settings={"depends_on": ["peer"]}),
-        "peer": Agent(settings={"port": port, **(peer or {})}),
-    }
-    servers = {"peer": {"transport": "http", "url": url, "forward_inbound_auth": forwards}}
-    return write_project(
-        path,
-        agents,
-        llm_url=llm.base_url,
-        servers=servers,
-        gateway=gateway,
-        deployment={"host": HOST, **(deployment or {})},
-    )
+) -> AsyncIterator[Running]:
+    """Serve `parent` with `peer` as its downstream; `server` is more of that entry."""
+    with reserved_port() as port, reserved_port() as dead:
+        agents = {
+            "parent": Agent(servers=["peer"], settings={"depends_on": ["peer"]}),
+            "peer": replace(peer, settings={"port": port, **peer.settings}),
+        }
+        servers: dict[str, Mapping[str, object]] = {
+            "peer": {"url": f"http://localhost:{port}/mcp", **(server or {})},
+            "dead": {"url": f"http://127.0.0.1:{dead}/mcp"},
+        }
+        async with gateway_and_model(path, agents, script, servers=servers, gateway=gateway) as (served, _):
+            yield served
 
 
 async def test_peer_answers_under_every_address_it_may_be_written_as(
@@ -105,13 +104,9 @@ async def test_peer_answers_under_every_address_it_may_be_written_as(
             "parent": Agent(servers=[*servers], settings={"depends_on": ["peer"]}),
             "peer": Agent(settings={"port": documented}),
         }
-        gateway, deployment = {"port": own}, {"host": HOST}
-        async with scripted_llm(relay_to_all(servers)) as llm:
-            project = write_project(
-                tmp_path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway, deployment=deployment
-            )
-            async with running(project) as served:
-                answers = [await ask(served.url("parent"), text) for text in ("tea?", "more?")]
+        more: dict[str, Any] = {"servers": servers, "gateway": {"port": own}, "deployment": {"host": HOST}}
+        async with gateway_and_model(tmp_path, agents, relay_to_all(servers), **more) as (served, _):
+            answers = [await ask(served.url("parent"), text) for text in ("tea?", "more?")]
 
     heard = [" | ".join([f"peer heard {text}"] * len(urls)) for text in ("tea?", "more?")]
     assert [answer.text for answer in answers] == heard
@@ -123,12 +118,8 @@ async def test_peer_answers_under_every_address_it_may_be_written_as(
 
 
 async def test_nested_calls_take_no_place_of_the_gateway(tmp_path: Path) -> None:
-    with reserved_port() as port:
-        async with scripted_llm(relay) as llm:
-            limits = {"max_in_flight": 1, "queue_seconds": 0.05}
-            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port, gateway=limits)
-            async with running(project) as served:
-                answer = await ask(served.url("parent"), "alone?")
+    async with family(tmp_path, gateway={"max_in_flight": 1, "queue_seconds": 0.05}) as served:
+        answer = await ask(served.url("parent"), "alone?")
 
     assert (answer.text, answer.is_error) == ("told: peer heard alone?", False)
 
@@ -139,21 +130,15 @@ async def test_nested_calls_do_take_a_place_of_their_agent(tmp_path: Path) -> No
     def script(request: LlmRequest) -> Turn:
         return hang(gate) if request.last_user_text == "stay" else relay(request)
 
-    with reserved_port() as port:
-        async with scripted_llm(script) as llm:
-            project = family(
-                tmp_path,
-                llm,
-                f"http://localhost:{port}/mcp",
-                port=port,
-                gateway={"queue_seconds": 0.05},
-                peer={"max_in_flight": 1},
-            )
-            async with running(project) as served, asyncio.TaskGroup() as group:
-                group.create_task(ask(served.url("peer"), "stay"))
-                await gate.wait_for_entered()
-                answer = await ask(served.url("parent"), "anybody?")
-                gate.open()
+    limited = Agent(settings={"max_in_flight": 1})
+    async with (
+        family(tmp_path, script, peer=limited, gateway={"queue_seconds": 0.05}) as served,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(ask(served.url("peer"), "stay"))
+        await gate.wait_for_entered()
+        answer = await ask(served.url("parent"), "anybody?")
+        gate.open()
 
     assert "busy" in answer.text
     assert not answer.is_error  # the model was told, and answered
@@ -189,59 +174,25 @@ async def test_circle_of_peers_ends_with_an_error_the_model_reads(max_nesting: i
 async def test_peer_gets_the_callers_bearer_only_if_it_opted_in(
     forwards: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with reserved_port() as port:
-        async with scripted_llm(relay) as llm:
-            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port, forwards=forwards)
-            async with running(project) as served:
-                calls = record_calls(served, "peer", monkeypatch)
-                await ask(served.url("parent"), bearer="alice-token")
+    async with family(tmp_path, server={"forward_inbound_auth": forwards}) as served:
+        calls = record_calls(served, "peer", monkeypatch)
+        await ask(served.url("parent"), bearer="alice-token")
 
     assert [call.is_nested for call in calls] == [True]
     bearer = calls[0].caller.bearer
     assert (bearer.reveal() if bearer else None) == ("alice-token" if forwards else None)
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-async def test_draining_gateway_admits_nested_calls_only(version: str, tmp_path: Path) -> None:
-    gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        return hang(gate, relay(request)) if speaker(request) == "parent" else relay(request)
-
-    with reserved_port() as port:
-        async with scripted_llm(script) as llm:
-            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port)
-            async with running(project) as served, raw_client(served.url("peer"), protocol_version=version) as late:
-                running_call = asyncio.create_task(ask(served.url("parent"), "last one", version=version))
-                await gate.wait_for_entered()
-                served.stop.set()
-                await eventually(lambda: served.gateway.calls.draining, what="the drain")
-                refused = await late.call_tool("send_message", {"message": "too late"})
-                gate.open()
-                answer = await running_call
-
-    assert refused.status == 503
-    assert int(refused.headers["retry-after"]) > 0
-    assert answer.text == "told: peer heard last one"
+DOCUMENTED, HERE = "http://localhost:{documented}/mcp", "https://localhost:{own}/agents/peer/mcp"
 
 
-@pytest.mark.parametrize("written", ["http://localhost:{port}/mcp", "https://localhost:{gateway}/agents/peer/mcp"])
-async def test_peers_work_behind_tls(written: str, tmp_path: Path) -> None:
-    with reserved_port() as documented, reserved_port() as own:
-        async with scripted_llm(relay) as llm:
-            url = written.format(port=documented, gateway=own)
-            gateway = {"port": own, "tls": TLS_FILES}
-            project = family(tmp_path, llm, url, port=documented, gateway=gateway)
-            tls = write_certificate(tmp_path)
-            async with running(project):
-                outside = f"https://localhost:{own}/agents/parent/mcp"
-                answer = await ask(outside, "safe?", tls=tls)
-
-    assert answer.text == "told: peer heard safe?"
-
-
-@pytest.mark.parametrize("mode", ["single port", "per port", "tls"])
-async def test_peer_is_called_without_a_request(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("mode", "written"),
+    [("single port", DOCUMENTED), ("per port", DOCUMENTED), ("tls", HERE), ("per port, tls", DOCUMENTED)],
+)
+async def test_peer_is_called_without_a_request(
+    mode: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requests = []
     handle = McpEndpoint.handle
 
@@ -250,58 +201,36 @@ async def test_peer_is_called_without_a_request(mode: str, tmp_path: Path, monke
         await handle(self, request, send)
 
     monkeypatch.setattr(McpEndpoint, "handle", noting)
+    per_port, tls = "per port" in mode, write_certificate(tmp_path) if "tls" in mode else None
     with reserved_port() as documented, reserved_port() as own, reserved_port() as parents:
-        async with scripted_llm(relay) as llm:
-            tls = write_certificate(tmp_path) if mode == "tls" else None
-            gateway = {"port": own, "per_port": mode == "per port", **({"tls": TLS_FILES} if tls else {})}
-            url, ports = f"http://localhost:{documented}/mcp", {"registry_port": own}
-            project = family(tmp_path, llm, url, port=documented, gateway=gateway, deployment=ports)
-            project.edit(lambda document: document["agents"]["parent"].update(port=parents))
-            async with running(project):
-                base = f"http://127.0.0.1:{parents}" if mode == "per port" else f"http://127.0.0.1:{own}/agents/parent"
-                url = base.replace("http://127.0.0.1", "https://localhost") if tls else base
-                texts = [f"text {n}" for n in range(6)]
-                answers = await asyncio.gather(*(ask(f"{url}/mcp", text, tls=tls) for text in texts))
+        server = {"url": written.format(documented=documented, own=own)}
+        agents = {
+            "parent": Agent(servers=["peer"], settings={"port": parents}),
+            "peer": Agent(settings={"port": documented}),
+        }
+        gateway = {"host": "127.0.0.1", "port": own, "per_port": per_port, **({"tls": TLS_FILES} if tls else {})}
+        more: dict[str, Any] = {"servers": {"peer": server}, "gateway": gateway, "deployment": {"registry_port": own}}
+        async with gateway_and_model(tmp_path, agents, relay, **more):
+            scheme, port = "https" if tls else "http", parents if per_port else own
+            url = f"{scheme}://localhost:{port}{'' if per_port else '/agents/parent'}/mcp"
+            texts = [f"text {n}" for n in range(6)]
+            answers = await asyncio.gather(*(ask(url, text, tls=tls) for text in texts))
 
     assert [answer.text for answer in answers] == [f"told: peer heard {text}" for text in texts]
-    assert set(requests) == {("https" if tls else "http", parents if mode == "per port" else own)}
-
-
-async def test_agent_that_calls_itself_ends_at_the_nesting_limit(tmp_path: Path) -> None:
-    def script(request: LlmRequest) -> Turn:
-        results = request.tool_results
-        return say(" | ".join(results.values())) if results else call_tools([("me__send_message", {"message": "on"})])
-
-    with reserved_port() as port:
-        servers = {"me": {"transport": "http", "url": f"http://localhost:{port}/mcp"}}
-        async with scripted_llm(script) as llm:
-            agents = {"solo": Agent(servers=["me"], settings={"port": port})}
-            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers, gateway={"max_nesting": 2})
-            async with running(project) as served:
-                answer = await ask(served.url("solo"), "go")
-                await until_idle(served)
-
-    assert "Agent 'solo' was called 3 calls deep; the limit is 2" in answer.text
-    assert len(llm.requests) == 6
+    assert set(requests) == {(scheme, port)}
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("peer", "told"),
     [
-        ("raise RuntimeError('no luck')", "told: Agent 'peer' cannot take calls: "),
-        (module_source("peer", Agent(servers=["dead"])), "told: peer heard how are you?"),
+        (Agent(source="raise RuntimeError('no luck')"), "told: Agent 'peer' cannot take calls: "),
+        (Agent(servers=["dead"]), "told: peer heard how are you?"),
     ],
     ids=["failed", "degraded"],
 )
-async def test_peer_in_any_state_answers_what_its_state_allows(source: str, told: str, tmp_path: Path) -> None:
-    with reserved_port() as port, reserved_port() as dead:
-        async with scripted_llm(relay) as llm:
-            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port)
-            add = {"dead": {"transport": "http", "url": f"http://127.0.0.1:{dead}/mcp"}}
-            project.edit(lambda settings: settings["mcp"]["servers"].update(add), "fastagent.config.yaml")
-            project.write_module("peer", source)
-            async with running(project) as served:
-                answer = await ask(served.url("parent"), "how are you?")
+async def test_peer_in_any_state_answers_what_its_state_allows(peer: Agent, told: str, tmp_path: Path) -> None:
+    async with family(tmp_path, peer=peer) as served:
+        answer = await ask(served.url("parent"), "how are you?")
 
     assert answer.text.startswith(told)
     assert not answer.is_error
@@ -313,15 +242,69 @@ async def test_peer_is_waited_for_as_long_as_its_entry_allows(tmp_path: Path) ->
     def script(request: LlmRequest) -> Turn:
         return relay(request) if speaker(request) == "parent" else hang(gate)
 
-    with reserved_port() as port:
-        async with scripted_llm(script) as llm:
-            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port)
-            limit = {"read_timeout_seconds": 3}
-            project.edit(lambda settings: settings["mcp"]["servers"]["peer"].update(limit), "fastagent.config.yaml")
-            async with running(project) as served:
-                answer = await ask(served.url("parent"), "hello?")
-                await until_idle(served)
-                cancelled = served.metric("pallas_send_message_total", agent="peer", outcome="error")
+    async with family(tmp_path, script, server={"read_timeout_seconds": 3}) as served:
+        answer = await ask(served.url("parent"), "hello?")
+        await until_idle(served)
+        cancelled = served.metric("pallas_send_message_total", agent="peer", outcome="error")
 
     assert answer.text == "told: Failed to call_tool 'send_message' on server 'peer': no answer within 3 s"
     assert cancelled == 1
+
+
+# --- depths over other gateways ---------------------------------------------------------------------------------------
+
+META = "pallas/nesting"
+DOORS = [("/agents/echo/mcp", "send_message"), ("/mcp", "agent-echo")]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_circle_over_other_gateways_ends_at_the_limit(mode: str, tmp_path: Path) -> None:
+    def ask_again(request: LlmRequest) -> Turn:
+        if request.tool_results:
+            return say(" | ".join(request.tool_results.values()))
+        return call_tools([("other__send_message", {"message": "you do it"})])
+
+    # By way of the proxy, the gateway is another one to itself.
+    with reserved_port() as port:
+        async with slow_proxy(port) as url:
+            servers = {"other": {"url": f"{url}/agents/echo/mcp", "protocol_mode": mode}}
+            agents, gateway = {"echo": Agent(servers=["other"])}, {"port": port, "max_nesting": 3}
+            async with gateway_and_model(tmp_path, agents, ask_again, servers=servers, gateway=gateway) as (
+                served,
+                llm,
+            ):
+                answer = await ask(served.url("echo"), "go")
+                await until_idle(served)
+
+    assert "was called 4 calls deep; the limit is 3" in answer.text
+    assert len(llm.requests) == 2 * 4
+
+
+@pairs({"stated, sent": [(4, 5), (None, 1), (-7, 1)], "era": ["initialize", "modern"]})
+async def test_downstreams_of_either_era_read_the_depth(
+    era: Any, stated: int | None, sent: int, tmp_path: Path
+) -> None:
+    def script(request: LlmRequest) -> Turn:
+        return say("done") if request.tool_results else call_tools([("tools__add", {"a": 1, "b": 2})])
+
+    async with stage(tmp_path, script, era=era) as staged, raw_client(staged.url("solo")) as client:
+        meta = {} if stated is None else {META: stated}
+        await client.call_tool("send_message", {"message": "add"}, meta=meta)
+
+    [call] = staged.tools.recorder.calls("add")
+    assert call.rpc["params"]["_meta"][META] == sent
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_stated_depth_counts_only_towards_the_limit(version: str, tmp_path: Path) -> None:
+    refused: list[Any] = [9, 9.0, 10**30]
+    ignored: list[Any] = [0, 8, -1, -(10**30), True, "9", None, [9], {"a": 9}, 8.5]
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"max_in_flight": 1})) as served:
+        for path, tool in DOORS:
+            async with raw_client(f"{served.base_url}{path}", protocol_version=version) as client:
+                for stated in refused:
+                    answer = answer_of(await client.call_tool(tool, {"message": "hi"}, meta={META: stated}))
+                    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "nesting_too_deep"), stated
+                for stated in ignored:
+                    answer = answer_of(await client.call_tool(tool, {"message": "hi"}, meta={META: stated}))
+                    assert (answer.text, answer.is_error) == ("hi", False), stated

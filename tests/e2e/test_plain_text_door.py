@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import httpx
@@ -76,7 +75,6 @@ async def scripted(path: Path, turn: Any, **project: Any) -> AsyncGenerator[tupl
 
 
 async def asked(http: httpx.AsyncClient, message: str = "hi", path: str = "/text/solo") -> str:
-    """Have a call ask; return the address for the answer."""
     response = await http.post(path, content=message)
     mark, address, question = response.text.splitlines()[-1].split(" ", 2)
     assert (response.status_code, mark, question) == (200, "?", f"solo: {FORM}")
@@ -116,20 +114,6 @@ async def test_a_failure_has_its_status_unless_text_was_sent(tmp_path: Path, mon
     text, failure = later.text.splitlines()
     assert (later.status_code, text) == (200, "once upon")
     assert failure.startswith("! The model could not answer")
-
-
-async def test_a_call_is_written_and_counted_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with texts(tmp_path, monkeypatch) as one:
-        response = await one.http.post("/text/solo", content="fine")
-        await one.over()
-        [ended], usage = await one.calls("?recent=1"), await one.usage()
-        metric = one.served.metric("pallas_send_message_total", agent="solo", outcome="ok")
-    assert (response.status_code, response.text) == (200, "fine")
-    assert (one.story.account, usage, metric) == (["call allowed", *OK], (1, 0), 1)
-    [line], [span] = one.story.lines, one.story.spans
-    assert (line["stop_reason"], ended["outcome"], ended["agent"]) == ("endTurn", "ok", "solo")
-    audited = [entry["call_id"] for entry in one.story.audited]
-    assert {line["call_id"], span["pallas.call_id"], *audited} == {ended["id"]}
 
 
 async def test_an_answer_continues_the_call_that_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,38 +180,6 @@ async def test_a_client_that_leaves_ends_the_call(tmp_path: Path, monkeypatch: p
             assert await one.calls() == [], path
 
 
-async def test_a_client_that_never_returns_ends_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with texts(tmp_path, monkeypatch) as one:
-        waiting = one.served.gateway.sessions.waiting_calls
-        waiting.sealing = replace(waiting.sealing, seconds=0.05)
-        address = await asked(one.http, "asks fine")
-        await eventually(one.story.look, what="the end of the call")
-        late = await one.http.post(address, content="Ada")
-    assert [line["reason"] for line in one.story.lines] == ["cancelled"]
-    assert (late.status_code, len(waiting)) == (404, 0)
-
-
-async def test_a_call_is_ended_by_another_request_while_it_runs_and_while_it_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with texts(tmp_path, monkeypatch) as one:
-        request = asyncio.create_task(one.http.post("/text/solo", content="held"))
-        await one.gate.wait_for_entered(1)
-        await end(one)
-        running = await request
-        address = await asked(one.http, "asks fine")
-        await end(one)
-        waited = await one.http.post(address, content="Ada")
-    for response in (running, waited):
-        assert (response.status_code, response.json()["error"]) == (502, "cancelled")
-        assert response.json()["error_description"] == "The call was ended by anonymous."
-
-
-async def end(world: World) -> None:
-    [call] = await world.calls()
-    assert (await world.http.delete(f"/api/v1/calls/{call['id']}")).status_code == 204
-
-
 async def test_refusals_have_their_status_and_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     auth = {"tokens": [static_key(f"{run}:agents", key=run, name=run) for run in ("run", "view")]}
     settings = {"at_once": ["limited"], "bearer": "run", "auth": auth, "max_body_bytes": 1000}
@@ -262,31 +214,15 @@ async def test_refusals_have_their_status_and_a_sentence(tmp_path: Path, monkeyp
         assert [(await one).text for one in held] == ["late", "late"]
 
 
-async def test_a_drain_refuses_new_calls_and_lets_running_ones_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with texts(tmp_path, monkeypatch, at_once=[]) as one:
-        await asked(one.http, "asks fine")
-        request = asyncio.create_task(one.http.post("/text/solo", content="held"))
-        await one.gate.wait_for_entered(1)
-        one.served.stop.set()
-        await eventually(lambda: one.served.gateway.calls.draining, what="the drain")
-        refused = await one.http.post("/text/solo", content="hi")
-        one.gate.open()
-        answered = await request
-        await eventually(lambda: len(one.story.lines) == 2, what="the end of both calls")
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-    assert answered.text == "late"
-    assert [line.get("reason") for line in one.story.lines] == ["stopped", None]
-
-
-async def test_a_call_that_asks_while_the_gateway_drains_ends(tmp_path: Path) -> None:
+async def test_a_drain_refuses_new_calls_and_ends_one_that_asks(tmp_path: Path) -> None:
     gate = Gate()
     async with scripted(tmp_path, hang(gate, call_tools([HUMAN]))) as (served, http):
         request = asyncio.create_task(http.post("/text/solo", content="hi"))
         await gate.wait_for_entered(1)
         served.stop.set()
         await eventually(lambda: served.gateway.calls.draining, what="the drain")
+        refused = await http.post("/text/solo", content="hi")
         gate.open()
         response = await request
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert (response.status_code, response.json()["error"]) == (503, "stopped")

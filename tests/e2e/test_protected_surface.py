@@ -320,9 +320,7 @@ async def test_downstream_that_opted_in_gets_jwts_and_never_static_keys(version:
         return say("done") if request.tool_results else call_tools([("tools__add", {"a": 1, "b": 2})])
 
     async with scripted_llm(adds) as llm, stateless_downstream() as tools:
-        servers: Mapping[str, Mapping[str, Any]] = {
-            "tools": {"transport": "http", "url": tools.url, "forward_inbound_auth": True}
-        }
+        servers = {"tools": {"url": tools.url, "forward_inbound_auth": True}}
         settings: dict[str, Any] = {"llm_url": llm.base_url, "servers": servers}
         agents = {"research": Agent(servers=["tools"])}
         async with guarded(tmp_path, agents=agents, auth={"tokens": [static_key("run:agents")]}, **settings) as g:

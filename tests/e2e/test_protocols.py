@@ -150,14 +150,6 @@ async def test_ping_and_set_level_are_acknowledged(
     assert reply.result == {}
 
 
-@each_version
-async def test_no_greeting_is_needed(served: Running, version: str) -> None:
-    async with raw_client(served.url("harper"), protocol_version=version) as client:
-        reply = await client.call_tool("harper", {"message": "stateless"})
-
-    assert reply.result["content"][0]["text"] == "stateless"
-
-
 @oldest_and_newest
 @pytest.mark.parametrize(
     ("request_", "code", "said"),

@@ -12,20 +12,26 @@ import anthropic
 import openai
 import pytest
 
-from pallas_gateway.calls.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
-from tests.support.calling import Answer, answer_of, ask
+from pallas_gateway.calls.provider_failures import CUT_OFF, INCOMPLETE, NO_HEADER, NO_URL, UNREACHED
+from tests.support.calling import Answer, answer_of, ask, health
 from tests.support.fair_time import hastened
+from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.provider_gateways import Provider, deltas_of, serving
+from tests.support.provider_gateways import KEY, Provider, deltas_of, serving
 from tests.support.provider_matrix import (
+    ANTHROPIC,
+    AZURE,
     BEDROCK,
     CHAT,
     GEMINI,
     GEMINI_VERTEX,
     GENERIC,
+    RESPONSES,
+    WEBSOCKET,
     in_shared_gateways,
     over_providers,
 )
+from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
 from tests.support.waiting import Gate
 
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.clients import RawCall
-    from tests.support.provider_gateways import Served
+    from tests.support.provider_gateways import Provider, Served
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -193,7 +199,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def addressed(provider: Provider, port: int) -> Provider:
-    """The provider at another address."""
     url = f"http://127.0.0.1:{port}"
     texts = provider.config, provider.environ
     config, environ = ({name: value.replace("{url}", url) for name, value in some.items()} for some in texts)
@@ -257,3 +262,100 @@ async def once_silent(served: Served, call: RawCall) -> None:
 def failure(answer: Answer) -> tuple[str, str]:
     assert answer.is_error, answer
     return answer.text, answer.meta["stop_reason"]
+
+
+# --- settings with which no request can be sent -----------------------------------------------------------------------
+
+UNSENDABLE: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "line break": ({"api_key": f"{KEY}\n4711"}, NO_HEADER),
+    "letter": ({"api_key": f"ü{KEY}"}, NO_HEADER),
+    "no scheme": ({"base_url": "localhost:8000/v1"}, NO_URL),
+}
+
+
+@pytest.mark.parametrize(
+    "provider", [GENERIC, pytest.param(RESPONSES, marks=pytest.mark.whole), ANTHROPIC, GEMINI], ids=str
+)
+async def test_a_request_that_cannot_be_sent_names_the_setting(provider: Provider, tmp_path: Path) -> None:
+    reasons = {}
+    for name, (setting, _) in UNSENDABLE.items():
+        wrong = replace(provider, config={**provider.config, **setting})
+        async with serving(tmp_path / name, wrong, lambda _: say("Done.")) as served:
+            reasons[name] = (await ask(served.url)).text
+
+    expected = {name: f"The model could not answer: {provider.model}: {why}" for name, (_, why) in UNSENDABLE.items()}
+    if provider is ANTHROPIC:
+        expected["letter"] = "Done."  # its library sends UTF-8
+    assert reasons == expected
+
+
+# --- answers that redirect a request ----------------------------------------------------------------------------------
+
+
+def redirect(location: str) -> Reply:
+    return Reply(307, b"", "text/plain", {"location": location})
+
+
+@pytest.mark.parametrize("provider", [GENERIC, AZURE, RESPONSES, ANTHROPIC, GEMINI], ids=str)
+async def test_no_request_goes_to_a_server_that_an_answer_names(tmp_path: Path, provider: Provider) -> None:
+    async with (
+        scripted_provider(provider.dialect) as elsewhere,
+        serving(tmp_path, provider, lambda request: redirect(f"{elsewhere.base_url}{request.path}")) as served,
+    ):
+        answer = await ask(served.url)
+
+    assert "its provider answered 307 (check its address: the answer redirects to another one" in answer.text
+    assert (elsewhere.requests, len(served.llm.requests)) == ([], 1)
+
+
+async def test_a_request_follows_its_own_server(tmp_path: Path) -> None:
+    async with serving(tmp_path, GENERIC, [redirect("/v1/moved/chat/completions"), say("Hello.")]) as served:
+        answer = await ask(served.url)
+
+    assert answer.text == "Hello."
+    assert [one.path for one in served.llm.requests] == ["/v1/chat/completions", "/v1/moved/chat/completions"]
+
+
+# --- the Responses API by WebSocket -----------------------------------------------------------------------------------
+
+
+async def test_a_refused_handshake_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(tmp_path, WEBSOCKET, [say("At last.")]) as served:
+        served.llm.handshakes = [served.llm.refuse(429), served.llm.refuse(503)]
+        answer = await ask(served.url)
+
+    assert (answer.text, [record.message for record in caplog.records].count(REPEATED)) == ("At last.", 2)
+    assert {request.body["type"] for request in served.llm.requests} == {"response.create"}
+
+
+async def test_events_that_take_the_place_of_a_websocket_are_repeated_by_the_library_alone(tmp_path: Path) -> None:
+    either = replace(RESPONSES, model="responses.gpt-4.1?transport=auto")
+    async with serving(tmp_path, either, lambda _: served.llm.refuse(429, retry_after="0.01")) as served:
+        served.llm.handshakes = [served.llm.refuse(503), served.llm.refuse(503)]
+        answer = await ask(served.url)
+
+    assert (answer.is_error, len(served.llm.requests), len(served.llm.handshakes)) == (True, 3, 1)
+
+
+async def test_a_handshake_with_a_wrong_key_is_not(tmp_path: Path) -> None:
+    async with serving(tmp_path, WEBSOCKET, [say("never")]) as served:
+        served.llm.handshakes = [served.llm.refuse(401, "wrong key")]
+        answer = await ask(served.url)
+
+    reason = "responses.gpt-4.1: its provider answered 401 (check its API key): wrong key"
+    assert (answer.text, answer.meta["stop_reason"]) == (f"The model could not answer: {reason}", "llm_error")
+    assert served.llm.handshakes == []
+    assert served.llm.requests == []
+
+
+async def test_a_server_that_the_provider_manages_is_named_in_the_request_and_not_connected_to(tmp_path: Path) -> None:
+    agents = {"solo": Agent(["docs"], model=RESPONSES.model, settings={"approve": ["local/*"]})}
+    servers = {"docs": {"url": "https://docs.example/mcp", "management": "provider"}}
+    async with scripted_provider(RESPONSES.dialect, lambda _: say("Done.")) as llm:
+        config = {"responses": {"api_key": KEY, "base_url": f"{llm.base_url}/v1"}}
+        async with running(write_project(tmp_path, agents, servers=servers, fastagent=config)) as served:
+            assert (await ask(served.url("solo"))).text == "Done."
+            assert (await health(served.url("solo")))["status"] == "ok"
+    (request,) = llm.requests
+    (tool,) = request.body["tools"]
+    assert (tool["type"], tool["server_url"]) == ("mcp", "https://docs.example/mcp")

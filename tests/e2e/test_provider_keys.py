@@ -133,7 +133,6 @@ async def test_a_key_that_its_provider_quotes_is_shown_nowhere_however_it_was_gi
 
 
 def agent_of(one: Given) -> Agent:
-    """The agent of one provider."""
     plain = Agent(model=one.provider.model, decorator=f"api_key={one.key!r}" if one.way == "decorator" else "")
     if one.way != "module":
         return plain

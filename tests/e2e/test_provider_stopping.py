@@ -69,7 +69,6 @@ async def test_silent_providers_keep_no_call_and_no_process(tmp_path: Path) -> N
 
 
 async def without_instances(base: str) -> bool:
-    """Return True once no agent has an instance of a call."""
     async with httpx.AsyncClient() as client:
         text = (await client.get(f"{base}/metrics")).text
     samples = [line for line in text.splitlines() if line.startswith("pallas_instances_live{")]

@@ -19,12 +19,11 @@ from tests.support.provider_matrix import BEDROCK, CHAT, DEEPSEEK, in_shared_gat
 from tests.support.providers.tool_rounds import conversation_of, signature_of
 from tests.support.scripted_llm import call_tools, say
 from tests.support.stored_threads import threads_of
-from tests.support.threads_api import http_of
+from tests.support.threads_api import chat, http_of, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import httpx
     from fast_agent.types import PromptMessageExtended
 
     from tests.support.provider_gateways import Served
@@ -92,7 +91,7 @@ async def test_parallel_tools_of_which_one_failed_keep_their_results(shared: Ser
     async with shared.playing(script) as served, http_of(served.gateway) as http:
         thread_id = (await chat(http, "all"))["threadId"]
         await chat(http, "and", threadId=thread_id)
-        told = await messages(http, thread_id)
+        told = await messages(http, thread_id, tools="true")
 
     _, followed, second = served.llm.requests
     assert_continues(followed, second, "Done.", "and")
@@ -130,7 +129,7 @@ async def test_a_result_that_was_cut_is_read_as_far_as_it_is_stored(
     async with shared.playing(script) as served, http_of(served.gateway) as http:
         thread_id = (await chat(http, "echo"))["threadId"]
         await chat(http, "and", threadId=thread_id)
-        told = await messages(http, thread_id)
+        told = await messages(http, thread_id, tools="true")
 
     [result] = [one for one in told if one["role"] == "tool"]
     [text] = served.llm.requests[2].tool_results.values()
@@ -176,14 +175,3 @@ def assert_continues(before: LlmRequest, after: LlmRequest, answer: str, message
     text = json.dumps(more)
     assert (answer in text, message in text) == (True, True)
     assert after.last_user_text == message
-
-
-async def chat(http: httpx.AsyncClient, message: str, *, agent: str = "solo", **body: Any) -> dict[str, Any]:
-    response = await http.post(f"/agents/{agent}/chat", json={"message": message, **body})
-    assert response.status_code == 200, response.text
-    return dict(response.json())
-
-
-async def messages(http: httpx.AsyncClient, thread_id: str) -> list[dict[str, Any]]:
-    found = await http.get(f"/threads/{thread_id}/messages", params={"tools": "true"})
-    return list(found.raise_for_status().json()["messages"])

@@ -184,15 +184,6 @@ def assert_leads_nowhere(answer: httpx.Response) -> None:
     assert answer.status_code != 500, asked
 
 
-async def test_what_is_shown_depends_on_no_request(tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"echo": Agent()}, gateway={"trusted_proxies": ["127.0.0.1"]})
-    async with running(project) as served, httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http:
-        https = {"x-forwarded-proto": "https", "x-forwarded-host": "agents.example.com", "host": "agents.example.com"}
-        for path in REGISTRY:
-            plain, forwarded = await http.get(path), await http.get(path, headers=https)
-            assert plain.content == forwarded.content
-
-
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_pages_of_an_allowed_host_are_its_own_where_its_proxy_speaks_https(trusted: bool, tmp_path: Path) -> None:
     gateway = {"allowed_hosts": ["extra.example.org"], **({"trusted_proxies": ["127.0.0.1"]} if trusted else {})}

@@ -58,8 +58,11 @@ KINDS = {
     ),
     "human input": Kind("human", f"user: {FORM}", ADA, DECLINE),
     "nested form": Kind("user: asking/name", f"asking, for user: {FORM}", ADA, DECLINE),
+    "nested page": Kind("user: asking/pay", f"asking, for user: {URL_MESSAGE}", {"action": "accept"}, DECLINE),
+    "nested human": Kind("user: human", f"user: {FORM}", ADA, DECLINE),
 }
-METRIC_KINDS = {"page": "url", "older page": "url", "approval": "approval", "human input": "human_input"}  # else form
+METRIC_KINDS = {"page": "url", "approval": "approval", "human input": "human_input", "nested human": "human_input"}
+METRIC_KINDS |= {"older page": "url", "nested page": "url"}  # else form
 
 
 class Row(NamedTuple):
@@ -125,9 +128,9 @@ TABLE = [Row(*one) for one in (
     (JSON,       "one",        "drain",      "nested form", UNKNOWN,       None,        1, 3),
     # --- the call at one worker, the answer at the other
     (INITIALIZE, "workers",    "answered",   "human input", SAYS_ADA,      "accepted",  0, 2),
-    (INITIALIZE, "workers",    "answered",   "nested form", SAYS_ADA,      "accepted",  2, 4),
+    (INITIALIZE, "workers",    "answered",   "nested human", SAYS_ADA,     "accepted",  0, 4),
     (MODERN,     "workers",    "answered",   "form",        SAYS_ADA,      "accepted",  2, 2),
-    (MODERN,     "workers",    "answered",   "nested form", SAYS_ADA,      "accepted",  2, 4),
+    (MODERN,     "workers",    "answered",   "nested page", ACCEPTED,      "accepted",  2, 4),
     (EVENTS,     "workers",    "answered",   "approval",    WIPED,         "accepted",  1, 2),
     (JSON,       "workers",    "answered",   "older page",  ACCEPTED,      "accepted",  1, 2),
     (INITIALIZE, "workers",    "declined",   "approval",    NOT_WIPED,     "declined",  0, 2),
@@ -175,8 +178,6 @@ def change(end: str, document: dict[str, Any]) -> None:
 
 
 class Question:
-    """The question of one row."""
-
     def __init__(self, row: Row) -> None:
         self.row, self.kind, self.caller = row, KINDS[row.kind], CALLERS[row.api]()
         self.tag = f"#{TABLE.index(row)}"
@@ -297,9 +298,10 @@ async def nothing_is_left(place: Place) -> bool:
 
 
 @pytest.mark.parametrize("end", ["answered", "declined", "expired", "gone", "gone later", "reload", "drain"])
-async def test_a_question_at_one_process(end: str, tmp_path: Path) -> None:
+async def test_a_question_at_one_process(end: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with world(tmp_path) as made, AsyncExitStack() as stack:
         await play(Place(made, stack), "one", end)
+    assert not [one for one in caplog.records if one.getMessage() == "drain time exceeded"]
 
 
 @pytest.mark.parametrize("end", ["answered", "declined", "drain", "killed"])

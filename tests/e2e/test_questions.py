@@ -7,7 +7,6 @@ import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, override
-from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -30,6 +29,8 @@ from tests.support.askable_callers import (
 )
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
 from tests.support.asking_gateways import (
+    asked_by,
+    asking_gateway,
     calls_the_tool_it_is_told,
     chain_of_agents,
     gateway_of,
@@ -46,6 +47,7 @@ from tests.support.pairs import pairs
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
 from tests.support.waiting import eventually
+from tests.support.watching import DESK, speaker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,7 +68,7 @@ async def test_a_question_to_a_caller_that_cannot_be_asked_is_declined_and_the_m
     era: Era, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with asking_downstream(era) as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+    async with asking_gateway(tmp_path, era=era) as (served, downstream):
         form = await ask(served.url("user"), "name")
         page = await ask(served.url("user"), "pay")
         assert downstream.answers == [{"action": "decline", "content": None}] * 2
@@ -113,25 +115,10 @@ fast = FastAgent("user", parse_cli_args=False)
 async def agent() -> None: ...
 """
     agent = Agent(source=source)
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
-    ):
+    async with asking_gateway(tmp_path, agent) as (served, _):
         answer = await ask(served.url("user"), "pay")
         assert '"action": "decline"' in answer.text
     assert [one for one in caplog.records if one.getMessage() == "elicitation handler ignored"]
-
-
-@pytest.mark.parametrize("servers", [["asking"], []], ids=["with servers", "without"])
-async def test_an_agent_with_human_input_reads_that_its_caller_cannot_be_asked(
-    servers: list[str], tmp_path: Path
-) -> None:
-    agent = Agent(servers, decorator="human_input=True")
-    async with gateway_of(tmp_path, {"url": "http://127.0.0.1:9/mcp"}, agent) as served:
-        answer = await ask(served.url("user"), "human")
-        assert FORM in answer.text
-        assert "cannot be asked" in answer.text
-        assert questions(served, "human_input", "unaskable") == 1
 
 
 @EACH_MODE
@@ -176,11 +163,10 @@ async def test_a_gateway_at_a_terminal_prompts_nobody_there(tmp_path: Path) -> N
 @EACH_ERA
 async def test_a_form_and_a_page_are_put_to_the_client_of_the_call(era: Era, tmp_path: Path) -> None:
     person = Person(accept(name="Ada", age=36), accept(), DECLINE)
-    async with asking_downstream(era) as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        async with client_of(served.url("user"), person) as client:
-            assert "Ada" in await told(client, "name")
-            await told(client, "pay")
-            await told(client, "name")
+    async with asked_by(tmp_path, person, era=era) as (client, served, downstream):
+        assert "Ada" in await told(client, "name")
+        await told(client, "pay")
+        await told(client, "name")
         form, page, _ = person.asked
         assert isinstance(form, ElicitRequestFormParams)
         assert (form.message, form.requested_schema) == (f"asking: {FORM}", SCHEMA)
@@ -201,9 +187,8 @@ async def test_a_tool_that_requires_pages_is_called_again_once_the_caller_has_ac
 ) -> None:
     caplog.set_level(logging.INFO)
     person = Person(accept(), accept())
-    async with asking_downstream("initialize") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        async with client_of(served.url("user"), person, mode) as client:
-            assert await told(client, "consent") == "consented"
+    async with asked_by(tmp_path, person, era="initialize", mode=mode) as (client, served, downstream):
+        assert await told(client, "consent") == "consented"
         assert [one.message for one in person.asked] == [f"asking: {URL_MESSAGE}", f"asking: {URL_MESSAGE}, again"]
         assert {one.url for one in person.asked if isinstance(one, ElicitRequestURLParams)} == {URL}
         assert len(downstream.recorder.calls("consent")) == 2
@@ -227,10 +212,7 @@ async def test_the_model_reads_why_pages_that_a_tool_requires_were_not_opened(
         results = list(request.tool_results.values())
         return say(results[0]) if results else call_tools([("asking__consent", {"after": after})])
 
-    async with (
-        asking_downstream("initialize") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, script=script) as served,
-    ):
+    async with asking_gateway(tmp_path, script=script, era="initialize") as (served, downstream):
         if replies:
             async with client_of(served.url("user"), Person(*replies)) as client:
                 answer = await told(client, "go")
@@ -243,9 +225,8 @@ async def test_the_model_reads_why_pages_that_a_tool_requires_were_not_opened(
 
 async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(tmp_path: Path) -> None:
     person = Person(accept(name=["Ada"]), accept(age=3), accept(name="Ada"))
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        async with client_of(served.url("user"), person) as client:
-            await told(client, "name")
+    async with asked_by(tmp_path, person) as (client, _, downstream):
+        await told(client, "name")
         assert [one.message for one in person.asked] == [
             f"asking: {FORM}",
             f"asking: {FORM} (The answer did not fit: 'name' must be of type string.)",
@@ -265,21 +246,16 @@ async def test_parallel_tools_ask_at_once_and_each_gets_its_own_answer(tmp_path:
             await self.wait_for(2)
             return accept(name="Ada") if isinstance(params, ElicitRequestFormParams) else DECLINE
 
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        async with client_of(served.url("user"), Both()) as client:
-            form, page = (await told(client, "name pay")).split(" | ")
-        assert '"Ada"' in form
-        assert "decline" in page
+    async with asked_by(tmp_path, Both()) as (client, _, _):
+        form, page = (await told(client, "name pay")).split(" | ")
+    assert '"Ada"' in form
+    assert "decline" in page
 
 
 async def test_health_and_log_show_a_question_while_it_is_open(tmp_path: Path) -> None:
     person, agent = Person(None), Agent(["asking"], settings={"approve": ["asking/wipe"]})
     with logged(tmp_path / "log") as log:
-        async with (
-            asking_downstream("modern") as downstream,
-            gateway_of(tmp_path / "project", {"url": downstream.url}, agent) as served,
-            client_of(served.url("user"), person) as client,
-        ):
+        async with asked_by(tmp_path / "project", person, agent) as (client, served, _):
             asking = asyncio.create_task(told(client, "wipe"))
             await person.wait_for(1)
             assert (await health(served.url("user")))["agent"]["open_questions"] == 1
@@ -295,31 +271,12 @@ async def test_health_and_log_show_a_question_while_it_is_open(tmp_path: Path) -
     assert asked["question"] == answered["question"]
 
 
-async def test_a_waiting_call_holds_no_slot(tmp_path: Path) -> None:
-    person, agent = Person(None), Agent(["asking"], settings={"max_in_flight": 1})
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
-        client_of(served.url("user"), person) as client,
-    ):
-        asking = asyncio.create_task(told(client, "name"))
-        await person.wait_for(1)
-        assert served.metric("pallas_questions_open", agent="user") == 1
-        assert "decline" in (await ask(served.url("user"), "name")).text
-        person.answer_now(accept(name="Ada"))
-        assert "Ada" in await asking
-
-
 @pytest.mark.parametrize("setting", ["read_timeout_seconds", "http_read_timeout_seconds"])
 async def test_timeouts_of_a_downstream_do_not_count_the_time_in_which_the_caller_is_asked(
     setting: str, tmp_path: Path
 ) -> None:
     person = Person(None)
-    async with (
-        asking_downstream("initialize") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url, setting: 1}) as served,
-        client_of(served.url("user"), person) as client,
-    ):
+    async with asked_by(tmp_path, person, era="initialize", server={setting: 1}) as (client, served, _):
         asking = asyncio.create_task(told(client, "name"))
         await person.wait_for(1)
         # A tool call that begins later fails by the same setting: by then that of the question would have failed, too.
@@ -328,16 +285,7 @@ async def test_timeouts_of_a_downstream_do_not_count_the_time_in_which_the_calle
         assert "Ada" in await asking
 
 
-CREW = """
-from fast_agent import FastAgent
-
-fast = FastAgent("user", parse_cli_args=False)
-
-
-@fast.agent(name="helper", instruction="You are helper.", servers=["asking"])
-@fast.agent(name="lead", instruction="You are lead.", agents=["helper"], default=True, child_timeout_sec=1)
-async def agent() -> None: ...
-"""
+CREW = DESK.replace('["tools"]', '["asking"]').replace('["scout"]', '["scout"], child_timeout_sec=1')
 
 
 async def test_the_timeout_of_an_agent_used_as_a_tool_does_not_count_the_time_in_which_the_caller_is_asked(
@@ -346,15 +294,15 @@ async def test_the_timeout_of_an_agent_used_as_a_tool_does_not_count_the_time_in
     def script(request: LlmRequest) -> Turn:
         if request.tool_results:
             return say(" | ".join(request.tool_results.values()))
-        is_helper = "You are helper" in str(request.messages)
-        tool = f"asking__{request.last_user_text}" if is_helper else request.tools[0]
-        return call_tools([(tool, {} if is_helper else {"message": request.last_user_text})])
+        if speaker(request) == "desk":
+            return call_tools([("agent__scout", {"message": request.last_user_text})])
+        return call_tools([(f"asking__{request.last_user_text}", {})])
 
     person = Person(None)
-    async with (
-        asking_downstream("initialize") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, Agent(source=CREW), script=script) as served,
-        client_of(served.url("user"), person) as client,
+    async with asked_by(tmp_path, person, Agent(source=CREW), script=script, era="initialize") as (
+        client,
+        served,
+        _,
     ):
         asking = asyncio.create_task(told(client, "name"))
         await person.wait_for(1)
@@ -363,23 +311,10 @@ async def test_the_timeout_of_an_agent_used_as_a_tool_does_not_count_the_time_in
         assert "Ada" in await asking
 
 
-@pytest.mark.parametrize(
-    ("settings", "gateway", "why"),
-    [
-        ({"ask_caller": False}, {}, "This caller cannot be asked"),
-        ({}, {"max_open_questions": 0}, "The caller was not asked, because too many calls wait for answers"),
-    ],
-    ids=["agent", "limit"],
-)
-async def test_questions_may_be_switched_off(
-    settings: dict[str, Any], gateway: dict[str, Any], why: str, tmp_path: Path
-) -> None:
-    person, agent = Person(), Agent(["asking"], settings=settings)
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent, gateway=gateway) as served,
-        client_of(served.url("user"), person) as client,
-    ):
+async def test_questions_may_be_switched_off(tmp_path: Path) -> None:
+    person = Person()
+    async with asked_by(tmp_path, person, gateway={"max_open_questions": 0}) as (client, _, _):
+        why = "The caller was not asked, because too many calls wait for answers"
         assert why in await told(client, "name")
     assert not person.asked
 
@@ -391,8 +326,7 @@ async def test_callers_without_a_token_leave_half_of_the_places_to_others_where_
     auth = {"auth": {"tokens": [static_key("run:agents")], "anonymous": ["run:agents"]}} if has_auth else {}
     gateway = {"max_open_questions": 2, **auth}
     async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, gateway=gateway) as served,
+        asking_gateway(tmp_path, gateway=gateway) as (served, _),
         raw_client(served.url("user"), protocol_version=MODERN_VERSION) as nameless,
         raw_client(served.url("user"), protocol_version=MODERN_VERSION, bearer=STATIC_KEY) as known,
     ):
@@ -410,11 +344,7 @@ async def test_callers_without_a_token_leave_half_of_the_places_to_others_where_
 async def test_the_model_reads_what_it_means_that_a_server_was_restarted_while_it_asked(
     mode: str, tmp_path: Path
 ) -> None:
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}) as served,
-        client_of(served.url("user"), Person(accept(name="Ada")), mode) as client,
-    ):
+    async with asked_by(tmp_path, Person(accept(name="Ada")), mode=mode) as (client, _, _):
         answer = await told(client, "forget")
     assert answer.startswith("The question of this tool could not be completed: its server does not know the call")
 
@@ -422,11 +352,7 @@ async def test_the_model_reads_what_it_means_that_a_server_was_restarted_while_i
 async def test_a_call_that_asks_too_often_is_declined_and_the_model_reads_why(limits: Limits, tmp_path: Path) -> None:
     limits.gateway.questions = QuestionLimits(of_one_call=1)
     person = Person(accept(name="Ada"))
-    async with (
-        asking_downstream("initialize") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}) as served,
-        client_of(served.url("user"), person) as client,
-    ):
+    async with asked_by(tmp_path, person, era="initialize") as (client, served, downstream):
         answer = await told(client, "name pay")
         assert "this call has asked 1 questions already" in answer
         assert sorted(one["action"] for one in downstream.answers) == ["accept", "decline"]
@@ -435,37 +361,8 @@ async def test_a_call_that_asks_too_often_is_declined_and_the_model_reads_why(li
     assert len(person.asked) == 1
 
 
-async def test_a_client_that_is_killed_while_it_is_asked_ends_its_call(tmp_path: Path) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        url = urlsplit(served.url("user"))
-        able = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}}
-        async with raw_client(served.url("user"), protocol_version="2025-11-25") as client:
-            info = {"clientInfo": {"name": "killed", "version": "1"}}
-            session = (await client.request("initialize", {**able, **info})).headers["mcp-session-id"]
-        params = {"name": "send_message", "arguments": {"message": "name"}}
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-        headers = {
-            "Host": url.netloc,
-            "Accept": "application/json, text/event-stream",
-            "Content-Type": "application/json",
-            "MCP-Protocol-Version": "2025-11-25",
-            "Mcp-Session-Id": session,
-            "Content-Length": len(body),
-        }
-        reader, writer = await asyncio.open_connection(url.hostname, url.port)
-        lines = [f"POST {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", body]
-        writer.write("\r\n".join(lines).encode())
-        async with asyncio.timeout(20):
-            await reader.readuntil(b"elicitation/create")
-        assert served.metric("pallas_questions_open", agent="user") == 1
-        writer.transport.abort()  # as the system does for a process that is killed
-        await until_idle(served)
-        assert served.metric("pallas_questions_open", agent="user") == 0
-        assert (len(served.gateway.sessions.answers), served.gateway.calls.waiting.count) == (0, 0)
-
-
 async def test_an_answer_of_another_session_or_bearer_is_not_taken(tmp_path: Path) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+    async with asking_gateway(tmp_path) as (served, downstream):
         headers = {"mcp-protocol-version": "2025-11-25", "accept": "application/json, text/event-stream"}
         url, session = served.url("user"), {"mcp-session-id": "made-up.f", "authorization": "Bearer mine"}
         call = {"name": "send_message", "arguments": {"message": "name"}}
@@ -510,8 +407,7 @@ async def test_a_client_of_the_stream_hears_of_questions_and_answers(tmp_path: P
         heard.append(params.data)
 
     async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}) as served,
+        asking_gateway(tmp_path) as (served, _),
         client_of(served.url("user"), Person(accept(name="Ada")), on_log=on_log) as client,
     ):
         await told(client, "name")
@@ -521,19 +417,6 @@ async def test_a_client_of_the_stream_hears_of_questions_and_answers(tmp_path: P
 
 
 # --- agents that call agents -----------------------------------------------------------------------------------------
-
-
-@EACH_MODE
-async def test_a_nested_agents_question_goes_to_the_outermost_caller(mode: str, tmp_path: Path) -> None:
-    person = Person(accept(name="Ada"), DECLINE, accept(name="Bob"))
-    async with asking_downstream("modern") as downstream, chain_of_agents(tmp_path, downstream.url) as served:
-        async with client_of(served.url("top"), person, mode) as client:
-            assert "Ada" in await told(client, "boss: user: name")
-            assert "decline" in await told(client, "boss: user: pay")
-            assert "Bob" in await told(client, "boss: user: human")
-        assert questions(served, "form", "accepted") == questions(served, "human_input", "accepted") == 1
-    shown = [one.message for one in person.asked]
-    assert shown == [f"asking, for user: {FORM}", f"asking, for user: {URL_MESSAGE}", f"user: {FORM}"]
 
 
 @EACH_MODE
@@ -569,25 +452,9 @@ async def test_one_agent_of_a_path_that_asks_nothing_keeps_its_caller_from_quest
 # --- 2026-07-28 ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_of_2026_ends_with_its_questions_and_goes_on_with_the_answers(tmp_path: Path) -> None:
-    person = Person(accept(name="Ada"), accept(), DECLINE)
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        async with client_of(served.url("user"), person, MODERN_VERSION) as client:
-            assert "Ada" in await told(client, "name")
-            await told(client, "pay")
-            await told(client, "name")
-        assert [one.message for one in person.asked] == [f"asking: {one}" for one in (FORM, URL_MESSAGE, FORM)]
-        assert [one["action"] for one in downstream.answers] == ["accept", "accept", "decline"]
-        assert served.metric("pallas_send_message_total", agent="user", outcome="ok") == 3
-        assert len(served.gateway.sessions.waiting_calls) == 0
-
-
 async def test_the_duration_of_a_call_of_2026_counts_all_its_requests(tmp_path: Path) -> None:
     with logged(tmp_path / "log") as log:
-        async with (
-            asking_downstream("modern") as downstream,
-            gateway_of(tmp_path / "project", {"url": downstream.url}) as served,
-        ):
+        async with asking_gateway(tmp_path / "project") as (served, _):
             reply = await (await asked_at(served.url("user"))).repeat()
         [line] = [one for one in log.records("pallas.calls") if one["message"] == "call ended"]
     assert line["duration_seconds"] <= reply.result["_meta"]["pallas/call"]["duration_seconds"]
@@ -597,8 +464,7 @@ async def test_the_duration_of_a_call_of_2026_counts_all_its_requests(tmp_path: 
 async def test_a_result_that_asks_says_which_questions_are_approvals(era: Era, tmp_path: Path) -> None:
     agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
     async with (
-        asking_downstream(era) as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
+        asking_gateway(tmp_path, agent, era=era) as (served, _),
         raw_client(served.url("user"), protocol_version=MODERN_VERSION) as client,
     ):
         for tool, origin in (
@@ -617,10 +483,7 @@ def altered(state: str, at: int) -> str:
 
 async def test_a_state_is_good_for_its_own_call_once(tmp_path: Path) -> None:
     agents = {"user": Agent(["asking"]), "other": Agent(["asking"])}
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agents=agents) as served,
-    ):
+    async with asking_gateway(tmp_path, agents=agents) as (served, downstream):
         asked = await asked_at(served.url("user"))
         # In the prefix, the key's fingerprint, the nonce, the sealed text and its tag.
         places = (0, 4, 12, len(asked.state) // 2, len(asked.state) - 8)
@@ -640,7 +503,7 @@ async def test_a_state_is_good_for_its_own_call_once(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(tmp_path: Path) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+    async with asking_gateway(tmp_path) as (served, _):
         asked = await asked_at(served.url("user"))
         contents: list[Any] = [
             {"name": 7},
@@ -661,7 +524,7 @@ async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(tmp
 
 
 async def test_answers_that_are_too_large_or_too_many_are_refused_and_lose_nothing(tmp_path: Path) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+    async with asking_gateway(tmp_path) as (served, _):
         asked = await asked_at(served.url("user"))
         large = {"action": "accept", "content": {"name": "E" * 70_000}}
         refused = await asked.repeat(large)
@@ -686,7 +549,7 @@ async def test_answers_that_are_too_large_or_too_many_are_refused_and_lose_nothi
 async def test_content_that_no_form_was_accepted_with_is_dropped(
     message: str, answer: dict[str, Any], tmp_path: Path
 ) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+    async with asking_gateway(tmp_path) as (served, downstream):
         asked = await asked_at(served.url("user"), message)
         await asked.repeat(answer, message=message)
         assert downstream.answers == [{"action": answer["action"], "content": None}]
@@ -694,7 +557,7 @@ async def test_content_that_no_form_was_accepted_with_is_dropped(
 
 @pytest.mark.usefixtures("brief_sockets")
 async def test_clients_that_leave_after_their_answers_leave_nothing_behind(tmp_path: Path) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+    async with asking_gateway(tmp_path) as (served, downstream):
         url, sessions = served.url("user"), served.gateway.sessions
         await ask(url, "name")  # connects what stays connected between calls
         before = snapshot()
@@ -712,7 +575,7 @@ async def test_clients_that_leave_after_their_answers_leave_nothing_behind(tmp_p
 async def test_a_question_that_is_too_old_when_the_client_returns_is_cancelled_and_the_agent_goes_on(
     tmp_path: Path,
 ) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+    async with asking_gateway(tmp_path) as (served, _):
         calls = served.gateway.sessions.waiting_calls
         asked = await asked_at(served.url("user"), "name name")
         left = asked_in((await asked.repeat()).result, asked.url, asked.message)
@@ -726,22 +589,10 @@ async def test_a_question_that_is_too_old_when_the_client_returns_is_cancelled_a
         assert len(calls) == 0
 
 
-async def test_all_agents_at_once_ask_as_well(tmp_path: Path) -> None:
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        for mode in ("legacy", MODERN_VERSION):
-            person = Person(accept(name="Ada"))
-            async with client_of(f"{served.base_url}/mcp", person, mode) as client:
-                assert "Ada" in await told(client, "name", "agent-user")
-            assert [one.message for one in person.asked] == [f"asking: {FORM}"]
-
-
 async def test_one_known_caller_leaves_places_to_others_that_can_be_asked(tmp_path: Path) -> None:
     keys = {name: name * 16 for name in ("ada", "bob")}
     auth = {"tokens": [static_key("run:agents", key=key, name=name) for name, key in keys.items()]}
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, gateway={"auth": auth, "max_open_questions": 2}) as served,
-    ):
+    async with asking_gateway(tmp_path, gateway={"auth": auth, "max_open_questions": 2}) as (served, _):
 
         async def called_by(name: str) -> Any:
             async with raw_client(served.url("user"), protocol_version=MODERN_VERSION, bearer=keys[name]) as client:
@@ -771,35 +622,12 @@ async def agent() -> None: ...
 """
 
 
-def deciding(*decisions: str) -> Person:
-    return Person(*(accept(decision=one) for one in decisions))
-
-
-async def test_a_tool_under_approval_runs_when_the_caller_says_so(tmp_path: Path) -> None:
-    person = deciding("deny", "once", "call")
-    agent = Agent(["asking"], settings={"approve": ["destructive"]})
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
-    ):
-        async with client_of(served.url("user"), person) as client:
-            assert "the caller did not give it" in await told(client, "wipe")
-            assert await told(client, "wipe") == "wiped /"
-            assert await told(client, "wipe") == "wiped /"
-        assert person.asked[0].message.startswith("user: May the tool asking/wipe run with these arguments?")
-        origin = {"kind": "approval", "agent": "user", "tool": "asking/wipe"}
-        assert dict(person.asked[0].meta or {}) == {ORIGIN_META_KEY: origin}
-        assert questions(served, "approval", "accepted") == 2
-        assert questions(served, "approval", "declined") == 1
-        assert len(downstream.recorder.calls("wipe")) == 2
-
-
 async def test_an_approval_for_the_call_of_a_declared_agent_ends_with_it(tmp_path: Path) -> None:
     def script(request: LlmRequest) -> Turn:
         made = len(request.tool_results)
         return call_tools([("asking__wipe", {"path": f"/{made}"})]) if made < 3 else say("done")
 
-    person = deciding("call", "call")
+    person = Person(accept(decision="call"), accept(decision="call"))
     declared = {"instruction": "You are user.", "servers": ["asking"], "approve": ["*/*"]}
     async with asking_downstream("modern") as downstream, scripted_llm(script) as llm:
         servers = {"asking": {"url": downstream.url}}
@@ -816,56 +644,38 @@ async def test_a_caller_that_cannot_be_asked_approves_nothing_unless_the_agent_s
     unasked: str, runs: bool, tmp_path: Path
 ) -> None:
     agent = Agent(["asking"], settings={"approve": ["asking/*"], "approve_unasked": unasked})
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
-    ):
+    async with asking_gateway(tmp_path, agent) as (served, downstream):
         assert ("wiped" in (await ask(served.url("user"), "wipe")).text) == runs
         assert len(downstream.recorder.calls("wipe")) == runs
 
 
 @pytest.mark.parametrize("servers", [["asking"], []], ids=["with servers", "without"])
-async def test_functions_of_an_agent_need_approval_as_well(servers: list[str], tmp_path: Path) -> None:
-    def script(request: LlmRequest) -> Turn:
-        results = list(request.tool_results.values())
-        return say(results[0]) if results else call_tools([("deploy", {"where": "there"})])
-
-    agent = Agent(source=FUNCTIONS.replace("SERVERS", repr(servers)), settings={"approve": ["local/deploy"]})
-    person = deciding("deny", "once")
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served,
-        client_of(served.url("user"), person) as client,
-    ):
-        assert "was not run" in await told(client, "go")
-        assert await told(client, "go") == "deployed there"
-    assert '"where": "there"' in person.asked[0].message
-
-
-@pytest.mark.parametrize("servers", [["asking"], []], ids=["with servers", "without"])
-async def test_tools_that_fast_agent_runs_by_itself_are_under_approval_as_local_ones(
-    servers: list[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("tool", "arguments", "agent"),
+    [
+        ("deploy", {"where": "there"}, {"source": FUNCTIONS}),
+        ("bash", {"command": "echo deployed there"}, {"decorator": "shell=True"}),  # which fast-agent runs by itself
+    ],
+    ids=["functions", "shell"],
+)
+async def test_local_tools_of_an_agent_need_approval_as_well(
+    tool: str, arguments: dict[str, str], agent: dict[str, Any], servers: list[str], tmp_path: Path
 ) -> None:
     def script(request: LlmRequest) -> Turn:
         results = list(request.tool_results.values())
-        return say(results[0]) if results else call_tools([("bash", {"command": "true"})])
+        return say(results[0]) if results else call_tools([(tool, arguments)])
 
-    person = deciding("deny")
-    agent = Agent(servers, decorator="shell=True", settings={"approve": ["local/*"]})
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served,
-        client_of(served.url("user"), person) as client,
-    ):
+    agent = {name: text.replace("SERVERS", repr(servers)) for name, text in agent.items()}
+    local = Agent(servers, settings={"approve": ["local/*"]}, **agent)
+    person = Person(accept(decision="deny"), accept(decision="once"))
+    async with asked_by(tmp_path, person, local, script=script) as (client, _, _):
         assert "was not run" in await told(client, "go")
-    assert "May the tool local/bash run" in person.asked[0].message
+        assert "deployed there" in await told(client, "go")
+    assert f"May the tool local/{tool} run" in person.asked[0].message
+    assert json.dumps(arguments)[1:-1] in person.asked[0].message
 
 
 async def test_the_tool_that_asks_the_caller_needs_no_approval(tmp_path: Path) -> None:
     agent = Agent(["asking"], decorator="human_input=True", settings={"approve": ["*/*"]})
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
-        client_of(served.url("user"), Person(accept(name="Ada"))) as client,
-    ):
+    async with asked_by(tmp_path, Person(accept(name="Ada")), agent) as (client, _, _):
         assert await told(client, "human") == '{"name": "Ada"}'

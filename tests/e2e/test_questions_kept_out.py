@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tests.support.downstreams import Era
 
+DATABASE = {"database": "sqlite:///threads.db"}
 ANSWER, MISFIT = "canary-answer", "canary-answer-that-is-far-too-long"
 KEPT_OUT = (FORM, URL_MESSAGE, "pay.example", "url-secret", "May the tool", "canary-path", ANSWER, MISFIT)
 
@@ -71,7 +72,9 @@ async def test_nothing_of_a_question_or_an_answer_is_logged_counted_or_traced(er
         trace_collector() as collector,
     ):
         folder, log = tmp_path / "project", tmp_path / "log"
-        write_project(folder, agents, llm_url=llm.base_url, servers={"asking": {"url": downstream.url}})
+        write_project(
+            folder, agents, llm_url=llm.base_url, servers={"asking": {"url": downstream.url}}, gateway=DATABASE
+        )
         environ = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.base_url,
             "PALLAS_LOG_FILE": str(log),
@@ -82,8 +85,9 @@ async def test_nothing_of_a_question_or_an_answer_is_logged_counted_or_traced(er
             await asyncio.to_thread(program.wait_for, "Try:")
             base_url = program.url.replace("localhost", "127.0.0.1")
             await questions_of_all_kinds(f"{base_url}/agents/user/mcp", f"{base_url}/agents/top/mcp")
-            async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
-                metrics = (await http.get(f"{base_url}/metrics")).raise_for_status().text
+            async with httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=30) as http:
+                await questions_of_threads(http)
+                metrics = (await http.get("/metrics")).raise_for_status().text
             program.signal(signal.SIGTERM)
             ran = await asyncio.to_thread(program.end, READY_SECONDS)
 
@@ -114,3 +118,17 @@ async def questions_of_all_kinds(user: str, top: str) -> None:
     await asked.repeat()
     for message in ("again name", "again pay", "again human"):
         assert "[Stopped" in (await ask(user, message)).text
+
+
+async def questions_of_threads(http: httpx.AsyncClient) -> None:
+    given = {"name": {"name": ANSWER}, "pay": None}
+    for message, content in given.items():
+        chat = await http.post("/api/v1/agents/user/chat", json={"message": message})
+        asked = chat.raise_for_status().json()
+        path, id_ = f"/api/v1/threads/{asked['threadId']}/answers", asked["questions"][0]["id"]
+        answers = {"maybe": MISFIT, "accept": content}
+        statuses = [
+            (await http.post(path, json={"answers": {id_: {"action": action, "content": one}}})).status_code
+            for action, one in answers.items()
+        ]
+        assert statuses == [400, 200]

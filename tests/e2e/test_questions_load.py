@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.askable_callers import CAN_BE_ASKED, asked_at
-from tests.support.asking import asking_downstream, stdio_settings
-from tests.support.asking_gateways import gateway_of, questions
+from tests.support.asking import stdio_settings
+from tests.support.asking_gateways import asking_gateway, gateway_of, questions
 from tests.support.calling import answer_of, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
 from tests.support.crowds import crowd
@@ -94,10 +94,7 @@ class Caller:
 @crowd(12, 200)
 async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answer(size: int, tmp_path: Path) -> None:
     agent = Agent(["asking"], decorator="human_input=True")
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent, script=asks_what_it_is_told) as served,
-    ):
+    async with asking_gateway(tmp_path, agent, script=asks_what_it_is_told) as (served, downstream):
         for version in (INITIALIZE_VERSION, MODERN_VERSION):
             await ask(served.url("user"), "warm", version=version)
         before = snapshot()

@@ -11,6 +11,7 @@ from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, module_source, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.waiting import eventually
+from tests.support.watching import DESK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,27 +39,14 @@ class Custom(McpAgent):
 @fast.custom(Custom, name="custom", default=True)
 async def agent(): ...
 """
-AGENTS_AS_TOOLS = """
-from fast_agent import FastAgent
-
-fast = FastAgent("parent", parse_cli_args=False)
-
-
-@fast.agent(name="inner", servers=["SERVER"])
-async def inner(): ...
-
-
-@fast.agent(name="parent", agents=["inner"], default=True)
-async def agent(): ...
-"""
 WITH_FUNCTION = Agent(decorator="function_tools=[wipe]")
 MODULES = {
     "bare": Agent(),
     "reader": Agent(["reads"]),
     "filtered": Agent(["both"], decorator='tools={"both": ["look"]}'),
-    "parent_of_reader": Agent(source=AGENTS_AS_TOOLS.replace("SERVER", "reads")),
+    "parent_of_reader": Agent(source=DESK.replace("tools", "reads")),
     "writer": Agent(["both"]),
-    "parent_of_writer": Agent(source=AGENTS_AS_TOOLS.replace("SERVER", "both")),
+    "parent_of_writer": Agent(source=DESK.replace("tools", "both")),
     "unlisted": Agent(["gone"]),
     "writes_if_it_can_ask": Agent(["asks"]),
     "asks_nobody": Agent(["asks"], settings={"ask_caller": False}),

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,7 @@ import httpx
 import jsonschema
 import pytest
 
-from pallas_gateway.config.loading.loader import Overrides
-from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
-from tests.support.listener import reserved_port
 from tests.support_programs import program
 
 if TYPE_CHECKING:
@@ -48,7 +45,6 @@ async def servers(http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
 
 
 async def the_only_server(path: Path, agent: Agent, **options: Any) -> dict[str, Any]:
-    """What the registry says of one agent `echo`."""
     async with registry(path, {"echo": agent}, **options) as http:
         return (await servers(http))["echo"]
 
@@ -272,38 +268,6 @@ async def test_a_remote_is_the_address_clients_use(
 
     url = f"{base.format(port=http.base_url.port)}/agents/tech_research/mcp"
     assert server["remotes"] == [{"type": "streamable-http", "url": url}]
-
-
-async def test_in_per_port_mode_the_remotes_are_the_agents_own_ports(tmp_path: Path) -> None:
-    with ExitStack() as ports:
-        registry_port, one, two = (ports.enter_context(reserved_port()) for _ in range(3))
-        project = write_project(
-            tmp_path,
-            {"one": Agent(settings={"port": one}), "two": Agent(settings={"port": two})},
-            deployment={"registry_port": registry_port, "host": "localhost"},
-            gateway={"host": "127.0.0.1", "public_url": "https://agents.example.com"},
-        )
-        async with (
-            running(project, overrides=Overrides(per_port=True)),
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{registry_port}", trust_env=False) as http,
-        ):
-            found = await servers(http)
-            elsewhere = await http.get(f"http://127.0.0.1:{one}{WELL_KNOWN}")
-            answer = await ask(f"http://127.0.0.1:{two}/mcp", "hello")
-
-    urls = {name: server["remotes"][0]["url"] for name, server in found.items()}
-    assert urls == {"one": f"http://localhost:{one}/mcp", "two": f"http://localhost:{two}/mcp"}
-    assert elsewhere.status_code == 404
-    assert answer.text == "hello"
-
-
-async def test_an_agent_that_failed_stays_listed(tmp_path: Path) -> None:
-    agents = {"broken": Agent(source="raise ValueError('no')"), "missing": Agent(settings={"module": "no.such.module"})}
-    async with registry(tmp_path, {**agents, "echo": Agent()}) as http:
-        entries = (await http.get(WELL_KNOWN)).json()["servers"]
-
-    assert [entry["server"]["title"] for entry in entries] == ["Broken", "Missing", "Echo"]
-    assert {entry["_meta"][OFFICIAL]["status"] for entry in entries} == {"active"}
 
 
 async def test_the_registry_api_lists_by_name_in_pages(tmp_path: Path) -> None:

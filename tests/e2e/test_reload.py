@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ssl
 import threading
 import weakref
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,9 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.process import reload
 from tests.support.calling import EACH_VERSION, ask
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.crowds import crowd
 from tests.support.gateway import (
     Agent,
@@ -26,14 +30,16 @@ from tests.support.gateway import (
     write_project,
 )
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterator
     from pathlib import Path
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from tests.support.calling import Answer
+    from tests.support.gateway import Running
 
 WELL_KNOWN = "/.well-known/mcp/server.json"
 
@@ -100,6 +106,7 @@ async def test_calls_in_flight_end_on_the_version_they_began_with(version: str, 
         calls = {name: asyncio.create_task(ask(served.url(name), name, version=version)) for name in gates}
         for gate in gates.values():
             await gate.wait_for_entered()
+        earlier = weakref.ref(served.gateway.agents["changes"].runtime)
         source = module_source("changes", Agent()).replace("You are", "You became")
         served.project.write_module("changes", source)
         served.project.edit(lambda document: document["agents"].pop("goes"))
@@ -112,6 +119,7 @@ async def test_calls_in_flight_end_on_the_version_they_began_with(version: str, 
             answer = await call
             assert (f"You are {name}" in answer.text, answer.is_error) == (True, False), answer.text
         await until_idle(served)
+        await eventually(lambda: gc.collect() is None or earlier() is None, what="the end of the earlier version")
 
 
 @pytest.mark.parametrize(
@@ -304,23 +312,34 @@ async def test_a_changed_server_changes_only_agents_that_use_it(tmp_path: Path) 
 CONFIG = "fastagent.config.yaml"
 
 
-async def test_a_peer_that_comes_is_reached_by_an_agent_that_names_it(tmp_path: Path) -> None:
+async def test_a_peer_that_comes_is_reached_by_an_agent_that_names_it_also_once_that_has_gone_and_come_back(
+    tmp_path: Path,
+) -> None:
     servers = {"research": {"url": "http://localhost:24211/mcp"}}
     project = write_project(tmp_path, {"lead": Agent(servers=["research"]), "other": Agent()}, servers=servers)
     async with running(project) as served:
+
+        async def reloaded(change: Callable[[dict[str, Any]], object]) -> None:
+            project.edit(lambda document: change(document["agents"]))
+            await served.reload()
+
+        async def peers() -> list[str | None]:
+            lead = await eventually(lambda: served.gateway.agents["lead"].runtime, what="the agent up")
+            return [one.peer for one in lead.downstreams]
+
         other = served.gateway.agents["other"].runtime
         project.write_module("research", module_source("research", Agent()))
-        entry = {"module": f"{project.package}.research", "port": 24211}
-        project.edit(lambda document: document["agents"].update(research=entry))
-        await served.reload()
-        lead = served.gateway.agents["lead"].runtime
-        assert lead is not None
-        assert [one.peer for one in lead.downstreams] == ["research"]
+        entry, entries = {"module": f"{project.package}.research", "port": 24211}, dict[str, Any]()
+        await reloaded(lambda agents: agents.update(research=entry))
+        assert await peers() == ["research"]
+        await reloaded(lambda agents: entries.update(lead=agents.pop("lead")))
+        await reloaded(lambda agents: agents.update(entries))
+        assert await peers() == ["research"]
         assert served.gateway.agents["other"].runtime is other
 
 
 async def test_what_the_gateway_allows_changes_with_the_next_request(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"max_body_bytes": 1_000_000})) as served:
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         assert (await ask(served.url("echo"))).is_error is False
         served.project.edit(lambda document: document["gateway"].update(auth={"anonymous": ["view:agents"]}))
         await served.reload()
@@ -332,6 +351,14 @@ async def test_what_the_gateway_allows_changes_with_the_next_request(tmp_path: P
             assert (await client.post(served.url("echo"), json=A_CALL, headers=foreign)).status_code == 421
             await served.reload()
             assert (await client.post(served.url("echo"), json=A_CALL, headers=foreign)).status_code == 200
+            for limit, status in ((100, 413), (100_000, 200)):
+                served.project.edit(partial(set_limit, limit))
+                await served.reload()
+                assert (await client.post(served.url("echo"), json=A_CALL, headers=JSON)).status_code == status
+
+
+def set_limit(limit: int, document: dict[str, Any]) -> None:
+    document["gateway"]["max_body_bytes"] = limit
 
 
 JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -354,20 +381,6 @@ async def test_what_only_a_restart_can_change_is_said_and_stays(
         assert (await ask(served.url("echo"))).text == "hello"
     said = {vars(one)["key"] for one in caplog.records if one.msg == "setting requires a restart"}
     assert said == {"gateway.port", "gateway.host"}
-
-
-async def test_changes_of_files_are_noticed(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, {"echo": Agent(source=saying("echo", "'one'"))}), watch=True) as served:
-        served.project.write_module("echo", saying("echo", "'two'"))
-        await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 1, 30, what="a reload")
-        assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "two"
-
-        (tmp_path / "pallas.log").write_text("a log beside the files")
-        served.project.write_module("echo", "half an edit")
-        await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="error") == 1, 30, what="another")
-        served.project.write_module("echo", saying("echo", "'three'"))
-        await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 2, 30, what="a third")
-        assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "three"
 
 
 async def test_an_agent_kept_back_does_not_make_the_gateway_reload_again_and_again(tmp_path: Path) -> None:
@@ -397,51 +410,6 @@ async def test_what_is_edited_while_agents_start_is_noticed(tmp_path: Path) -> N
     async with running(write_project(tmp_path, agents), watch=True) as served:
         await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") >= 1, 30, what="a reload")
         assert (await ask(served.url("quick"), SAY_THE_WORD)).text == "two"
-
-
-async def test_a_smaller_limit_of_bodies_counts_with_the_next_request(tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"echo": Agent()}, gateway={"max_body_bytes": 100_000})
-    large = {**A_CALL, "params": {"name": "send_message", "arguments": {"message": "x" * 50_000}}}
-    async with running(project) as served, httpx.AsyncClient(trust_env=False) as client:
-        for limit, status in ((100_000, 200), (10_000, 413), (60_000, 200)):
-            project.edit(partial(set_limit, limit))
-            await served.reload()
-            answer = await client.post(served.url("echo"), json=large, headers=JSON)
-            assert answer.status_code == status
-
-
-def set_limit(limit: int, document: dict[str, Any]) -> None:
-    document["gateway"]["max_body_bytes"] = limit
-
-
-async def test_an_agent_that_comes_back_has_its_peers_again(tmp_path: Path) -> None:
-    servers = {"research": {"url": "http://localhost:24211/mcp"}}
-    agents = {"lead": Agent(servers=["research"]), "research": Agent(settings={"port": 24211})}
-    async with running(write_project(tmp_path, agents, servers=servers)) as served:
-        entries: dict[str, Any] = {}
-        served.project.edit(lambda document: entries.update(document["agents"]))
-        served.project.edit(lambda document: document["agents"].pop("lead"))
-        await served.reload()
-        served.project.edit(lambda document: document["agents"].update(entries))
-        await served.reload()
-        await eventually(lambda: served.gateway.agents["lead"].runtime is not None, what="the agent up")
-        lead = served.gateway.agents["lead"].runtime
-        assert lead is not None
-        assert [one.peer for one in lead.downstreams] == ["research"]
-
-
-async def test_two_agents_of_one_module_change_each_by_itself(tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"one": Agent(source=saying("one", "'first'"))})
-    project.edit(lambda document: document["agents"].update(other={**document["agents"]["one"]}))
-    async with running(project) as served:
-        other = served.gateway.agents["other"].runtime
-        project.edit(lambda document: document["agents"]["one"].update(max_iterations=7))
-        await served.reload()
-        assert served.gateway.agents["other"].runtime is other
-        project.write_module("one", saying("one", "'second'"))
-        await served.reload()
-        for name in ("one", "other"):
-            assert (await ask(served.url(name), SAY_THE_WORD)).text == "second"
 
 
 async def test_a_peer_may_change_while_it_answers_a_nested_call(tmp_path: Path) -> None:
@@ -530,53 +498,6 @@ async def test_running_calls_end_as_they_began_whatever_is_reloaded(size: int, t
         await until_idle(served)
 
 
-@pytest.mark.crowd
-@crowd(6, 20)
-async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(size: int, tmp_path: Path) -> None:
-    async with scripted_llm(echo) as llm:
-        agents = {name: Agent() for name in ("stays", "changes", "flickers")}
-        project = write_project(tmp_path, agents, llm_url=llm.base_url)
-
-        def go(document: dict[str, Any]) -> None:
-            del document["agents"]["flickers"]
-
-        def come(document: dict[str, Any]) -> None:
-            document["agents"]["flickers"] = {"module": f"{project.package}.flickers"}
-
-        async with running(project) as served:
-            over = asyncio.Event()
-            callers = [asyncio.create_task(call_until(over, served.url(name))) for name in ("stays", "changes")]
-            versions: list[weakref.ref[Any]] = []
-            for number in range(size):
-                project.write_module("changes", f"{module_source('changes', Agent())}\nNUMBER = {number}\n")
-                project.edit(come if number % 2 else go)
-                await served.reload()
-                versions.append(weakref.ref(served.gateway.agents["changes"].runtime))
-            over.set()
-            answered = await asyncio.gather(*callers)
-            await until_idle(served)
-            assert all(count > 0 for count in answered)
-            assert served.metric("pallas_config_reloads_total", outcome="ok") == size
-            for name, count in zip(("stays", "changes"), answered, strict=True):
-                assert served.metric("pallas_send_message_total", agent=name, outcome="ok") == count
-                assert served.metric("pallas_send_message_total", agent=name, outcome="error") == 0
-            await eventually(lambda: gc.collect() is None or len(alive(versions)) == 1, what="earlier versions gone")
-
-
-def alive(versions: Iterable[weakref.ref[Any]]) -> list[Any]:
-    return [version for one in versions if (version := one()) is not None]
-
-
-async def call_until(over: asyncio.Event, url: str) -> int:
-    """Call again and again; how often. Every answer must be good."""
-    count = 0
-    while not over.is_set():
-        answer = await ask(url, f"call {count}")
-        assert (answer.text, answer.is_error) == (f"heard: call {count}", False)
-        count += 1
-    return count
-
-
 async def test_requests_are_answered_while_the_files_are_read(tmp_path: Path) -> None:
     reading, may_go_on, went_on = threading.Event(), threading.Event(), list[bool]()
     async with running(write_project(tmp_path, {"echo": Agent()})) as served:
@@ -595,3 +516,191 @@ async def test_requests_are_answered_while_the_files_are_read(tmp_path: Path) ->
         may_go_on.set()
         await reloading
     assert went_on == [True]
+
+
+# --- ports and certificates -------------------------------------------------------------------------------------------
+
+PER_PORT = Overrides(per_port=True)
+LOCAL = "127.0.0.1"
+
+
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    """Ports nobody listens on until the gateway does: the registry's and three agents'."""
+    with ExitStack() as reserved:
+        yield [reserved.enter_context(reserved_port()) for _ in range(4)]
+
+
+def url(port: int) -> str:
+    return f"http://{LOCAL}:{port}/mcp"
+
+
+async def refuses(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(LOCAL, port)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
+@asynccontextmanager
+async def last_call(path: Path, ports: list[int]) -> AsyncGenerator[tuple[Running, asyncio.Task[Answer], Gate]]:
+    """A gateway of the agents `stays` and `goes`, and a call of the latter that the gate holds."""
+    registry, stays, goes, _ = ports
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, say("the last answer")) if request.last_user_text == "wait" else say("an answer")
+
+    agents = {"stays": Agent(settings={"port": stays}), "goes": Agent(settings={"port": goes})}
+    settings: dict[str, Any] = {"gateway": {"host": LOCAL}, "deployment": {"registry_port": registry, "host": LOCAL}}
+    async with gateway_and_model(path, agents, script, overrides=PER_PORT, **settings) as (served, _):
+        last = asyncio.create_task(ask(url(goes), "wait"))
+        await gate.wait_for_entered()
+        yield served, last, gate
+
+
+async def test_ports_come_and_go_with_their_agents(ports: list[int], tmp_path: Path) -> None:
+    _, stays, goes, comes = ports
+    async with last_call(tmp_path, ports) as (served, last, gate):
+        served.project.write_module("comes", module_source("comes", Agent()))
+
+        def edit(document: dict[str, Any]) -> None:
+            del document["agents"]["goes"]
+            document["agents"]["comes"] = {"module": f"{served.project.package}.comes", "port": comes}
+
+        served.project.edit(edit)
+        await served.reload()
+
+        assert (await ask(url(stays))).text == "an answer"
+        await eventually(lambda: served.gateway.agents["comes"].runtime is not None, what="the new agent up")
+        assert (await ask(url(comes))).text == "an answer"
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.post(url(goes), json={})).status_code == 404
+        gate.open()
+        assert (await last).text == "the last answer"
+        await eventually(lambda: refuses(goes), what="the port closed")
+        assert served.metric("pallas_config_last_reload_successful") == 1
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_port_about_to_close_stands_another_reload(
+    comes_back: bool, ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, stays, goes, _ = ports
+    async with last_call(tmp_path, ports) as (served, last, gate):
+        entries: dict[str, Any] = {}
+        served.project.edit(lambda document: entries.update(goes=document["agents"].pop("goes")))
+        await served.reload()
+        if comes_back:
+            served.project.edit(lambda document: document["agents"].update(entries))
+        await served.reload()
+        assert served.metric("pallas_config_reloads_total", outcome="ok") == 2
+        gate.open()
+        assert (await last).text == "the last answer"
+        if comes_back:
+            await eventually(lambda: served.gateway.agents["goes"].runtime is not None, what="the agent up")
+            assert (await ask(url(goes))).text == "an answer"
+            assert (await ask(url(goes))).text == "an answer"
+        else:
+            await eventually(lambda: refuses(goes), what="the port closed")
+        assert (await ask(url(stays))).text == "an answer"
+    assert [record.message for record in caplog.records if record.name == "pallas.tasks"] == []
+
+
+async def test_two_agents_may_swap_their_ports(ports: list[int], tmp_path: Path) -> None:
+    registry, one, other, _ = ports
+    project = write_project(
+        tmp_path,
+        {"one": Agent(settings={"port": one}), "other": Agent(settings={"port": other})},
+        gateway={"host": LOCAL},
+        deployment={"registry_port": registry, "host": LOCAL},
+    )
+    async with running(project, overrides=PER_PORT) as served:
+        assert (await ask(url(one))).meta["agent"] == "one"
+
+        def swap(document: dict[str, Any]) -> None:
+            document["agents"]["one"]["port"], document["agents"]["other"]["port"] = other, one
+
+        project.edit(swap)
+        await served.reload()
+        assert (await ask(url(one))).meta["agent"] == "other"
+        assert (await ask(url(other))).meta["agent"] == "one"
+
+
+async def test_a_port_that_is_taken_changes_nothing(
+    ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry, one, other, _ = ports
+    project = write_project(
+        tmp_path,
+        {"one": Agent(settings={"port": one})},
+        gateway={"host": LOCAL},
+        deployment={"registry_port": registry, "host": LOCAL},
+    )
+    async with running(project, overrides=PER_PORT) as served:
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), LOCAL, 0)
+        taken = server.sockets[0].getsockname()[1]
+        project.edit(lambda document: document["agents"]["one"].update(port=taken))
+        await served.reload()
+        assert (await ask(url(one))).text == "hello"
+        assert served.metric("pallas_config_last_reload_successful") == 0
+        why = [vars(record)["why"] for record in caplog.records if record.msg.startswith("configuration not reloaded")]
+        assert [str(taken) in one_why for one_why in why] == [True]
+        server.close()
+        project.edit(lambda document: document["agents"]["one"].update(port=other))
+        await served.reload()
+        assert (await ask(url(other))).text == "hello"
+
+
+async def test_a_renewed_certificate_is_shown_to_new_connections(tmp_path: Path) -> None:
+    before = write_certificate(tmp_path)
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"tls": TLS_FILES})) as served:
+        https = served.url("echo").replace("http:", "https:")
+        assert (await ask(https, tls=before)).text == "hello"
+
+        end = served.metric("pallas_certificate_expires_seconds", setting="gateway.tls")
+        renewed = write_certificate(tmp_path, days=200)
+        (tmp_path / TLS_FILES["certfile"]).rename(tmp_path / "other.pem")
+        await served.reload()  # half of a renewal: nothing changes
+        assert served.metric("pallas_config_last_reload_successful") == 0
+        assert (await ask(https, tls=before)).text == "hello"
+
+        (tmp_path / "other.pem").rename(tmp_path / TLS_FILES["certfile"])
+        await served.reload()
+        assert served.metric("pallas_config_last_reload_successful") == 1
+        assert (await ask(https, tls=renewed)).text == "hello"
+        renewed_end = served.metric("pallas_certificate_expires_seconds", setting="gateway.tls")
+        assert renewed_end == pytest.approx(end + 110 * 86400, abs=600)
+        with pytest.raises(httpx.ConnectError) as refused:
+            await connect(https, before)
+        assert "certificate" in str(refused.value).lower()
+
+
+async def test_a_certificate_that_breaks_after_it_was_checked_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = write_certificate(tmp_path)
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"tls": TLS_FILES})) as served:
+        https = served.url("echo").replace("http:", "https:")
+        before = served.gateway.configuration
+
+        def break_it(_: object) -> None:
+            (tmp_path / TLS_FILES["certfile"]).write_text("half of it")
+
+        monkeypatch.setattr(reload, "check_tls", break_it)
+        served.project.edit(lambda document: document["agents"]["echo"].update(title="Another"))
+        await served.reload()
+        assert served.metric("pallas_config_last_reload_successful") == 0
+        assert served.gateway.configuration is before
+        assert served.gateway.agents["echo"].settings.title is None
+        assert (await ask(https, tls=trusted)).text == "hello"
+        assert [vars(record)["why"].partition(" (")[0] for record in caplog.records if "why" in vars(record)] == [
+            f"gateway.tls: {TLS_FILES['certfile']} is no certificate that fits {TLS_FILES['keyfile']}"
+        ]
+
+
+async def connect(https: str, trusting: ssl.SSLContext) -> None:
+    async with httpx.AsyncClient(verify=trusting, trust_env=False) as client:
+        await client.get(https)

@@ -84,8 +84,6 @@ async def test_two_hundred_reloads_under_load_leave_nothing_behind(
 
 @dataclass(frozen=True)
 class Taken:
-    """What the process holds."""
-
     memory_mb: float
     threads: int
     modules: int

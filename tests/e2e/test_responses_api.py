@@ -48,7 +48,6 @@ def texts_of(events: list[ResponseStreamEvent]) -> str:
 
 
 def last_of(events: list[ResponseStreamEvent]) -> Response:
-    """The answer of the last event."""
     last = events[-1]
     assert last.type in ("response.completed", "response.incomplete", "response.failed")
     return last.response
@@ -300,19 +299,6 @@ async def test_the_bytes_of_a_stream_that_began_with_a_heartbeat(tmp_path: Path)
     assert [event["type"] for event in events] == ["response.created", "response.in_progress", "response.failed"]
     assert events[-1]["response"]["pallas"] == {"reason": "stopped"}
     assert lines[-3:] == ["data: [DONE]", "", ""]
-
-
-async def test_a_rule_says_when_to_come_back(tmp_path: Path) -> None:
-    rules = [{"name": "few", "agent": "solo", "calls_per_minute": 1}]
-    async with talking(tmp_path, limits={"rules": rules}) as (_, _, client):
-        await client.responses.create(model="solo", input="hi")
-        with pytest.raises(openai.RateLimitError) as limited:
-            await client.responses.create(model="solo", input="hi", stream=True)
-
-    headers = limited.value.response.headers
-    assert errors_of(limited.value) == (429, "rate_limit_error", "rate_limit_exceeded", None)
-    assert (headers["x-ratelimit-limit-requests"], headers["x-ratelimit-remaining-requests"]) == ("1", "0")
-    assert headers["x-ratelimit-reset-requests"] == f"{headers['retry-after']}s"
 
 
 # Programs of others

@@ -13,12 +13,9 @@ from pallas_gateway.process.workers import forwarding
 from tests.support.askable_callers import (
     CAN_BE_ASKED,
     INVALID_PARAMS,
-    Person,
     asked_at,
     asked_in,
     called_at,
-    client_of,
-    told,
 )
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import (
@@ -191,22 +188,6 @@ async def test_the_state_of_a_call_with_ten_turns_is_below_64_kb(tmp_path: Path)
 
 
 IS_STOPPING = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
-
-
-async def test_a_call_of_the_initialize_era_that_waits_for_an_answer_ends_when_the_drain_begins(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    person = Person(None)
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}) as served,
-        client_of(served.url("user"), person) as client,
-    ):
-        asking = asyncio.create_task(told(client, "name"))
-        await person.wait_for(1)
-        served.stop.set()
-        assert await asking == IS_STOPPING
-    assert not [one for one in caplog.records if one.getMessage() == "drain time exceeded"]
 
 
 @pytest.mark.parametrize("called", ["user", "top"])

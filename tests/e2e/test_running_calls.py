@@ -5,37 +5,38 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, override
 
 import httpx
-import openai
 import pytest
-from openai import AsyncOpenAI
 
 from pallas_gateway.calls.asking.used_states import UsedStates
-from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.shared.memory import Memory
 from pallas_gateway.shared.protocol import SharedAwayError
-from tests.support.askable_callers import Person, asked_at, client_of
-from tests.support.asking import asking_downstream
-from tests.support.asking_gateways import gateway_of, questions
+from tests.e2e.fleet import ADA, call_by, fleet
+from tests.support.askable_callers import Person, asked_at
+from tests.support.asking_gateways import asked_by, gateway_of, questions
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listed_calls import PATH, api_of, busy_stage, listed
-from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.threads_api import serving
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, eventually, stopwatch
 from tests.support.watching import calling, stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    import httpx
+
     from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+    from tests.support.scripted_llm import LlmRequest, Turn
 
 ENDED = "The call was ended by anonymous."
 LISTS, ENDS = "view:calls", "cancel:calls"
@@ -75,31 +76,11 @@ async def test_a_nested_call_is_ended_by_name_and_its_parent_reads_why_its_tool_
     assert 0 <= tool["start"] <= tool["start"] + tool["seconds"] <= recent["root"]["seconds"]
 
 
-async def test_the_client_of_an_ended_call_reads_who_has_ended_it(tmp_path: Path) -> None:
-    async with busy_stage(tmp_path) as (staged, gate), api_of(staged) as http:
-        async with calling(staged.url("root"), "go") as (_, call):
-            await gate.wait_for_entered(1)
-            root = (await listed(http))["root"]["id"]
-            ends = await asyncio.gather(*(http.delete(f"{PATH}/{root}") for _ in range(2)))
-            result = (await call.reply()).result
-        recent = await listed(http, "?recent=5")
-
-    assert {one.status_code for one in ends} <= {204, 404}
-    assert result["isError"]
-    assert result["content"][0]["text"] == "The call was ended by anonymous."
-    assert result["_meta"]["pallas/call"]["stop_reason"] == "cancelled"
-    assert {one["stopReason"] for one in recent.values()} == {"cancelled"}
-
-
 # --- calls that wait, and other APIs --------------------------------------------------------------------------------
 
 
 async def test_a_call_that_asks_on_its_stream_ends(tmp_path: Path) -> None:
-    async with (
-        asking_downstream("initialize") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}) as served,
-        client_of(served.url("user"), person := Person(None)) as client,
-    ):
+    async with asked_by(tmp_path, person := Person(None), era="initialize") as (client, served, _):
         call = asyncio.create_task(client.call_tool("send_message", {"message": "name"}))
         await person.wait_for(1)
         await ended_one(served.base_url, waiting=True, api="mcp")
@@ -146,22 +127,6 @@ async def test_a_call_ends_here_while_it_is_unknown_whether_another_replica_may_
     assert (refused.status_code, refused.json()["error"]) == (503, "threads_unavailable")
     assert "another replica may resume the call" in refused.json()["error_description"]
     assert result["content"][0]["text"] == ENDED
-
-
-async def test_clients_of_the_openai_api_read_who_has_ended_their_call(tmp_path: Path) -> None:
-    gate = Gate()
-    async with stage(tmp_path, lambda _: hang(gate), gateway={"openai_api": True}) as staged:
-        base_url = f"{staged.served.base_url}/v1"
-        async with AsyncOpenAI(base_url=base_url, api_key="any", max_retries=0) as client:
-            call = asyncio.create_task(
-                client.chat.completions.create(model="solo", messages=[{"role": "user", "content": "go"}])
-            )
-            await gate.wait_for_entered(1)
-            await ended_one(staged.served.base_url, api="openai", step=1)
-            with pytest.raises(openai.APIStatusError, match=ENDED) as raised:
-                await call
-    assert (raised.value.status_code, raised.value.code) == (502, "cancelled")
-    assert raised.value.response.headers["x-should-retry"] == "false"
 
 
 async def test_a_call_that_waits_in_a_queue_is_listed_and_ends_while_the_one_before_it_goes_on(tmp_path: Path) -> None:
@@ -253,20 +218,6 @@ async def test_ends_and_refused_ones_are_in_the_audit_log_with_caller_and_grant(
         ("key:alice", "peer", ids["bob peer"], ENDS, "no_grant"),
         ("key:seer", "peer", ids["bob peer"], ENDS, "insufficient_scope"),
     ]
-
-
-@pytest.mark.parametrize("per_port", [True, False])
-async def test_calls_are_listed_on_the_main_port_alone(per_port: bool, tmp_path: Path) -> None:
-    with reserved_port() as own, reserved_port() as registry:
-        project = write_project(
-            tmp_path, {"echo": Agent(settings={"port": own})}, deployment={"registry_port": registry}
-        )
-        overrides = Overrides(per_port=True) if per_port else Overrides(agent="echo")
-        async with running(project, overrides=overrides), httpx.AsyncClient(trust_env=False) as http:
-            main, other = (registry, own) if per_port else (own, None)
-            assert (await http.get(f"http://127.0.0.1:{main}{PATH}")).json() == {"calls": []}
-            if other is not None:
-                assert (await http.get(f"http://127.0.0.1:{other}{PATH}")).status_code == 404
 
 
 async def test_calls_are_ended_while_the_gateway_drains(tmp_path: Path) -> None:
@@ -404,24 +355,6 @@ async def test_requests_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             assert (path, await status_of(served, method, path, None)) == (path, tuple(answer))
 
 
-async def test_hosts_and_origins_of_others_neither_list_nor_end_calls(tmp_path: Path) -> None:
-    evil = {"host": "rebound.example.test"}, {"origin": "https://evil.example.test"}
-    async with (
-        running(write_project(tmp_path, {"echo": Agent()})) as served,
-        httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http,
-    ):
-        answers = [
-            await http.request(method, path, headers=one)
-            for one in evil
-            for method, path in (("GET", PATH), ("DELETE", f"{PATH}/{'0' * 16}"))
-        ]
-        assert (await http.head(PATH)).status_code == 200
-    assert [(one.status_code, one.json()["error"]) for one in answers] == [
-        *[(421, "wrong_host")] * 2,
-        *[(403, "wrong_origin")] * 2,
-    ]
-
-
 HOSTILE = "key:ops\x1b[31m\u202e\r\nSet-Cookie: a=b\x00\x9b" + "n" * 2000
 HOSTILE_TOOL = "x\x1b[2J\u202e\r\n" + "t" * 1000
 
@@ -435,9 +368,9 @@ async def test_hostile_names_of_callers_and_tools_stay_data(tmp_path: Path, capl
 
     async with (
         scripted_llm(script) as llm,
-        hostile_gateway(tmp_path, llm) as (served, token),
-        calling(served.url("research"), bearer=token) as (_, call),
-        httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http,
+        guarded(tmp_path, llm_url=llm.base_url, jwt={"name_claim": "name"}) as g,
+        calling(g.url(), bearer=(token := g.token(name=HOSTILE, aud=[g.url(), g.public]))) as (_, call),
+        httpx.AsyncClient(base_url=g.served.base_url, trust_env=False) as http,
     ):
         await gate.wait_for_entered(1)
         http.headers["authorization"] = f"Bearer {token}"
@@ -462,9 +395,113 @@ async def test_hostile_names_of_callers_and_tools_stay_data(tmp_path: Path, capl
     assert str(vars(record)["ended_by"]).isprintable()
 
 
-@asynccontextmanager
-async def hostile_gateway(path: Path, llm: ScriptedLlm) -> AsyncGenerator[tuple[Running, str]]:
-    """A gateway, and a token whose holder has a hostile name."""
-    jwt = {"name_claim": "name"}
-    async with guarded(path, llm_url=llm.base_url, jwt=jwt) as g:
-        yield g.served, g.token(name=HOSTILE, aud=[g.url(), g.public])
+# --- over two workers -------------------------------------------------------------------------------------------------
+
+
+async def result_of(http: httpx.AsyncClient, url: str, told: str) -> dict[str, Any]:
+    return dict((await call_by(http, url, told))["result"])
+
+
+async def listed_by(http: httpx.AsyncClient, query: str = "") -> list[dict[str, Any]]:
+    document = (await http.get(PATH + query)).raise_for_status().json()
+    assert "missing" not in document
+    return list(document["calls"])
+
+
+async def test_a_call_is_listed_and_ended_from_another_worker(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as served, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(served.client_of(pid)) for pid in sorted(served.pids)]
+        calls = [asyncio.create_task(result_of(http, served.url("root"), "delegate hang on")) for http in clients]
+        await served.gate.wait_for_entered(2)
+        lists = [await listed_by(http) for http in clients]
+        assert [[(one["id"], one["worker"]) for one in calls] for calls in lists[1:]] == [
+            [(one["id"], one["worker"]) for one in lists[0]]
+        ]
+        root, of_another = sorted((one for one in lists[0] if one["agent"] == "root"), key=lambda one: one["worker"])
+        assert (root["worker"], of_another["worker"]) == (1, 2)
+        own = {one["id"] for one in lists[0] if one["worker"] == 1}
+        for http in clients:  # each of them is told by one that has it, and by one that has not
+            doomed = root if http is clients[0] else of_another
+            assert (await http.delete(f"{PATH}/{doomed['id']}")).status_code == 204
+        results = await asyncio.gather(*calls)
+        await eventually(lambda: no_calls(clients[1]), what="the end of all calls")
+        again = await clients[1].delete(f"{PATH}/{root['id']}")
+        recent = await listed_by(clients[1], "?recent=3")
+
+    assert len(own) == 2
+    assert {one["content"][0]["text"] for one in results} == {"The call was ended by anonymous."}
+    assert (again.status_code, again.json()["error"]) == (404, "not_found")
+    assert len(recent) == 3
+    assert [one["endedAt"] for one in recent] == sorted((one["endedAt"] for one in recent), reverse=True)
+    assert {one["worker"] for one in recent} == {1, 2}
+
+
+async def test_each_worker_decides_who_may_list_and_end_its_calls(tmp_path: Path) -> None:
+    keys = {"alice": ["run:agents"], "bob": ["run:agents"], "seer": ["view:calls"]}
+    tokens = [{"name": name, "sha256": hash_of(name), "grants": grants} for name, grants in keys.items()]
+    async with fleet(tmp_path, auth={"tokens": tokens}) as served, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(served.client_of(pid)) for pid in sorted(served.pids)]
+        clients[0].headers["authorization"] = "Bearer alice"
+        call = asyncio.create_task(result_of(clients[0], served.url("peer"), "hang on"))
+        await served.gate.wait_for_entered(1)
+        [running] = await listed_by(clients[0])
+        told = {}
+        for name in (None, "bob", "seer", "alice"):
+            http = clients[1]
+            http.headers["authorization"] = f"Bearer {name}" if name else "Bearer"
+            shown = await http.get(PATH)
+            ended = await http.delete(f"{PATH}/{running['id']}")
+            told[name] = shown.status_code, len(shown.json().get("calls", ())), ended.status_code
+        text = (await call)["content"][0]["text"]
+    assert told == {None: (401, 0, 401), "bob": (200, 0, 404), "seer": (200, 1, 403), "alice": (200, 1, 204)}
+    assert text == "The call was ended by key:alice."
+
+
+async def no_calls(http: httpx.AsyncClient) -> bool:
+    return await listed_by(http) == []
+
+
+async def test_a_call_that_was_ended_while_it_waited_is_resumed_by_no_other_worker(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as served, AsyncExitStack() as stack:
+        doomed, other = sorted(served.pids)
+        one, http = [await stack.enter_async_context(served.client_of(pid)) for pid in (doomed, other)]
+        asked = [await result_of(one, served.url("peer"), "ask") for _ in range(2)]
+        waiting = await listed_by(http)
+        assert (await http.delete(f"{PATH}/{waiting[0]['id']}")).status_code == 204
+        os.kill(doomed, signal.SIGKILL)
+        await eventually(lambda: doomed not in served.pids, what="the end of the worker")
+        answers = [dict.fromkeys(call["inputRequests"], ADA) for call in asked]
+        ended, resumed = [
+            await call_by(http, served.url("peer"), "ask", requestState=call["requestState"], inputResponses=given)
+            for call, given in zip(asked, answers, strict=True)
+        ]
+    assert ended["error"]["data"]["reason"] == "invalid_request_state"
+    assert resumed["result"]["content"][0]["text"] == '{"name": "Ada"}'
+
+
+async def the_only_call(http: httpx.AsyncClient) -> dict[str, Any] | None:
+    """The call, unless its worker was too busy to answer in time."""
+    calls = (await http.get(PATH)).raise_for_status().json()["calls"]
+    return dict(calls[0]) if calls else None
+
+
+async def test_a_worker_that_does_not_answer_is_named_and_delays_nothing_for_long(tmp_path: Path) -> None:
+    async with fleet(tmp_path, is_patient=False) as served, AsyncExitStack() as stack:
+        one, other = sorted(served.pids)
+        http = await stack.enter_async_context(served.client_of(one))
+        stopped = await stack.enter_async_context(served.client_of(other))
+        call = asyncio.create_task(result_of(stopped, served.url("peer"), "hang on"))
+        await served.gate.wait_for_entered(1)
+        running = await eventually(lambda: the_only_call(http), what="the call")
+        os.kill(other, signal.SIGSTOP)
+        try:
+            async with stopwatch() as watch:
+                document = (await http.get(PATH)).json()
+                unknown = await http.delete(f"{PATH}/{running['id']}")
+            assert watch.seconds < 10
+        finally:
+            os.kill(other, signal.SIGCONT)
+        assert document == {"calls": [], "missing": [running["worker"]]}
+        assert (unknown.status_code, unknown.json()["error"], unknown.headers["retry-after"]) == (503, "busy", "5")
+        assert (await call)["content"][0]["text"] == "The call was ended by anonymous."  # once the worker goes on
+        await eventually(lambda: no_calls(http), what="the end of the call")

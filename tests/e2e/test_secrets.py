@@ -206,7 +206,6 @@ class Exchange:
     told: list[str] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         if scope["type"] != "http":
             return
         got = f"{decoded_headers(scope)} {(await read_body(receive)).decode()}"

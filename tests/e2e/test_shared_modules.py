@@ -40,7 +40,6 @@ async def main() -> None: ...
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Each import of the module."""
     noted: list[str] = []
     monkeypatch.setattr(threading, "noted_imports", noted, raising=False)
     return noted

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.config.loading.loader import Overrides
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.guarded import attempt, bearer
-from tests.support.listener import reserved_port
 from tests.support.oidc_provider import CLIENT_ID, OidcProvider, oidc_provider
 
 if TYPE_CHECKING:
@@ -92,15 +90,6 @@ async def test_the_guards_hold(tmp_path: Path) -> None:
         async with httpx.AsyncClient(trust_env=False) as http:
             posted = await http.post(f"{served.base_url}{PATH}")
     assert [one.status_code for one in (rebound, foreign, posted)] == [421, 403, 405]
-
-
-async def test_a_single_agent_tells_it_on_its_own_port(tmp_path: Path) -> None:
-    with reserved_port() as port:
-        agents = {"echo": Agent(settings={"port": port})}
-        project = write_project(tmp_path, agents, gateway={"auth": CLIENT, "host": "127.0.0.1"})
-        async with running(project, overrides=Overrides(agent="echo")), httpx.AsyncClient(trust_env=False) as http:
-            answer = await http.get(f"http://127.0.0.1:{port}{PATH}")
-    assert answer.json()["sign_in"]["client_id"] == "pallas"
 
 
 @pytest.mark.needs("oidc-provider")

@@ -14,7 +14,7 @@ from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import initialize_client, modern_client, text_of
 from tests.support.gateway import Agent, gateway_and_model, limited, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
@@ -34,16 +34,14 @@ STOP_SECONDS = 15  # half of what agents get to leave in
 async def test_a_call_that_outlasts_the_drain_ends_with_a_sentence_and_the_gateway_ends_too(
     version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with scripted_llm(lambda _: hang(Gate())) as llm:
-        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url, gateway={"drain_seconds": 0.2})
-        async with asyncio.timeout(60), running(project) as served:
-            calls = [asyncio.create_task(ask(served.url("solo"), f"{n}", version=version)) for n in range(3)]
-            await llm.wait_for_requests(3)
-            async with asyncio.timeout(STOP_SECONDS):
-                served.stop.set()
-                answers = await asyncio.gather(*calls)
-            errors = served.metric("pallas_send_message_total", agent="solo", outcome="error")
-
+    solo, gateway = {"solo": Agent()}, {"drain_seconds": 0.2}
+    async with gateway_and_model(tmp_path, solo, lambda _: hang(Gate()), gateway=gateway) as (served, llm):
+        calls = [asyncio.create_task(ask(served.url("solo"), f"{n}", version=version)) for n in range(3)]
+        await llm.wait_for_requests(3)
+        async with asyncio.timeout(STOP_SECONDS):
+            served.stop.set()
+            answers = await asyncio.gather(*calls)
+        errors = served.metric("pallas_send_message_total", agent="solo", outcome="error")
         await llm.wait_for_aborted(3)
     assert {(answer.text, answer.is_error) for answer in answers} == {(IS_STOPPING, True)}
     assert {answer.meta["stop_reason"] for answer in answers} == {"stopped"}
@@ -51,19 +49,6 @@ async def test_a_call_that_outlasts_the_drain_ends_with_a_sentence_and_the_gatew
     said = [(record.levelname, record.message) for record in caplog.records if record.name == "pallas.server"]
     assert ("WARNING", "drain time exceeded") in said
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-
-
-@pytest.mark.parametrize("version", EACH_VERSION)
-async def test_a_call_that_is_answered_within_the_drain_is_answered(version: str, tmp_path: Path) -> None:
-    gate = Gate()
-    async with gateway_and_model(tmp_path, {"solo": Agent()}, lambda _: hang(gate, say("just in time"))) as (served, _):
-        call = asyncio.create_task(ask(served.url("solo"), version=version))
-        await gate.wait_for_entered()
-        served.stop.set()
-        await eventually(lambda: served.gateway.calls.draining, what="the drain")
-        gate.open()
-        answer = await call
-    assert (answer.text, answer.is_error) == ("just in time", False)
 
 
 async def test_the_client_of_an_agent_that_waits_for_a_peer_is_told_too(tmp_path: Path) -> None:
@@ -98,21 +83,22 @@ async def test_clients_that_look_at_the_tools_again_understand_their_answer_whil
     def script(request: LlmRequest) -> Turn:
         return hang(gate if request.last_user_text == "one" else last, say("the answer"))
 
-    async with scripted_llm(script) as llm:
-        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served, connect(served.url("solo")) as client:
-            call = asyncio.create_task(client.call_tool("send_message", {"message": "one"}))
-            other = asyncio.create_task(ask(served.url("solo"), "two"))
-            await asyncio.gather(gate.wait_for_entered(), last.wait_for_entered())
-            served.stop.set()
-            await eventually(lambda: served.gateway.calls.draining, what="the drain")
-            gate.open()
-            assert "the answer" in str((await call).content)
-            assert "send_message" in {tool.name for tool in await client.list_tools()}
-            async with httpx.AsyncClient(trust_env=False) as http:
-                assert (await http.post(served.url("solo"), json=A_CALL)).status_code == 503
-            last.open()
-            assert (await other).text == "the answer"
+    async with (
+        gateway_and_model(tmp_path, {"solo": Agent()}, script) as (served, _),
+        connect(served.url("solo")) as client,
+    ):
+        call = asyncio.create_task(client.call_tool("send_message", {"message": "one"}))
+        other = asyncio.create_task(ask(served.url("solo"), "two"))
+        await asyncio.gather(gate.wait_for_entered(), last.wait_for_entered())
+        served.stop.set()
+        await eventually(lambda: served.gateway.calls.draining, what="the drain")
+        gate.open()
+        assert "the answer" in str((await call).content)
+        assert "send_message" in {tool.name for tool in await client.list_tools()}
+        async with httpx.AsyncClient(trust_env=False) as http:
+            assert (await http.post(served.url("solo"), json=A_CALL)).status_code == 503
+        last.open()
+        assert (await other).text == "the answer"
 
 
 @pytest.mark.parametrize("connect", [initialize_client, modern_client])
@@ -120,17 +106,16 @@ async def test_clients_that_list_tools_to_check_their_last_results_find_the_gate
     connect: Connect, tmp_path: Path
 ) -> None:
     gate = Gate()
-    async with scripted_llm(lambda _: hang(gate, say("the answer"))) as llm:
-        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
-        with limited() as limits:
-            limits.gateway.connections.last_requests_seconds = 2.0
-            async with running(project) as served:
-                calls = [asyncio.create_task(answer_to(connect, served.url("solo"))) for _ in range(20)]
-                await gate.wait_for_entered(20)
-                served.stop.set()
-                await eventually(lambda: served.gateway.calls.draining, what="the drain")
-                gate.open()
-                answers = await asyncio.gather(*calls)
+    with limited() as limits:
+        limits.gateway.connections.last_requests_seconds = 2.0
+        solo = {"solo": Agent()}
+        async with gateway_and_model(tmp_path, solo, lambda _: hang(gate, say("the answer"))) as (served, _):
+            calls = [asyncio.create_task(answer_to(connect, served.url("solo"))) for _ in range(20)]
+            await gate.wait_for_entered(20)
+            served.stop.set()
+            await eventually(lambda: served.gateway.calls.draining, what="the drain")
+            gate.open()
+            answers = await asyncio.gather(*calls)
     assert answers == ["the answer"] * 20
 
 

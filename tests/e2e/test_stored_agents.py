@@ -12,7 +12,7 @@ import httpx
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.process import reload
 from tests.support.calling import ask
-from tests.support.gateway import Agent, running, starts, until_idle
+from tests.support.gateway import Agent, running, starts
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
 from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
@@ -74,28 +74,6 @@ async def test_an_agent_is_served_from_its_creation_to_its_deletion(tmp_path: Pa
         assert starts(served, "filed") == 2
         assert served.metric("pallas_stored_agent_changes_total", outcome="ok") == 3
         assert served.metric("pallas_config_reloads_total", outcome="ok") == 0
-
-
-async def test_a_call_ends_on_the_version_on_which_it_began(tmp_path: Path) -> None:
-    gate = Gate()
-    async with serving(tmp_path, gate) as served:
-        made = definitions_of(served)
-        await made.create("changes", definition("one"), ME)
-        await made.create("goes", definition("going"), ME)
-        await applied(served)
-        for name in ("changes", "goes"):
-            await ready(served, name)
-        calls = [asyncio.create_task(ask(served.url(name), "hang")) for name in ("changes", "goes")]
-        await gate.wait_for_entered(2)
-        await made.replace("changes", definition("two"), ME, expected=None)
-        await made.remove("goes", ME, expected=None)
-        await applied(served)
-        assert "You say two." in (await ask(served.url("changes"), "hello")).text
-        gate.open()
-        answers = [await call for call in calls]
-        assert [one.is_error for one in answers] == [False, False]
-        assert ("one" in answers[0].text, "going" in answers[1].text) == (True, True)
-        await until_idle(served)
 
 
 async def test_agents_are_there_from_the_start(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import Reply, call_tools, hang, say, scripted_llm
 from tests.support.stored_threads import threads_of
+from tests.support.threads_api import messages
 from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ class Api:
         return await self.http.get(path, params=query, headers=bearer(key))
 
     async def messages(self, thread_id: str, **query: Any) -> list[dict[str, Any]]:
-        found = (await self.get(f"/threads/{thread_id}/messages", **query)).raise_for_status().json()
-        return list(found["messages"])
+        return await messages(self.http, thread_id, **query)
 
 
 def bearer(key: str | None) -> dict[str, str]:
@@ -220,23 +220,6 @@ async def test_a_client_that_leaves_ends_its_call_and_the_thread_is_free(tmp_pat
     answers = [one for one in told if one["role"] == "assistant"]
     assert [one["status"] for one in answers] == ["complete", "error", "error", "complete"]
     assert {one["error"]["reason"] for one in answers[1:3]} == {"cancelled"}
-
-
-async def test_a_client_that_is_cut_off_from_its_first_answer_knows_where_to_find_it(tmp_path: Path) -> None:
-    async with serving(tmp_path) as api:
-        request = api.http.stream("POST", "/agents/solo/chat", json={"message": "wait"}, headers=EVENTS, timeout=60)
-        async with request as response:
-            lines = response.aiter_lines()  # kept: the client hangs up when nobody holds it any more
-            first = json.loads((await anext(lines)).removeprefix("data: "))
-            await api.gate.wait_for_entered()
-
-        async def told_of_its_end() -> list[dict[str, Any]]:
-            messages = await api.messages(first["threadId"])
-            return messages if messages[-1]["status"] != "pending" else []
-
-        told = await eventually(told_of_its_end, what="the end of the turn")
-    assert first == {"type": "thread", "threadId": first["threadId"], "turnIndex": 1}
-    assert [(one["turnIndex"], one["status"]) for one in told] == [(1, "complete"), (1, "error")]
 
 
 async def test_clients_that_abort_at_any_statement_lock_neither_the_database_nor_their_thread(tmp_path: Path) -> None:
@@ -431,42 +414,30 @@ async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alon
     async with serving(tmp_path, auth={"tokens": tokens}) as api:
         made = (await api.http.post("/agents/solo/threads", json={"title": "Mine"}, headers=bearer("ann"))).json()
         mine = (await api.chat("secret", key="ann", threadId=made["id"])).raise_for_status().json()
-        refused = {
-            "another's messages": await api.get(f"/threads/{made['id']}/messages", key="bob"),
-            "another's thread": await api.chat("hi", key="bob", threadId=made["id"]),
-            "another agent's thread": await api.chat("hi", key="ann", agent="other", threadId=made["id"]),
-            "no such thread": await api.chat("hi", key="ann", threadId="0" * 32),
-            "an agent to be viewed": await api.chat("hi", key="eve"),
-            "a thread with it": await api.http.post("/agents/solo/threads", headers=bearer("eve")),
-            "a hidden agent": await api.get("/agents/other", key="eve"),
-            "no such agent": await api.get("/agents/nobody", key="ann"),
-            "no token": await api.chat("hi"),
-            "no token, a hidden agent": await api.get("/agents/other"),
-            "no token, no such agent": await api.get("/agents/nobody"),
-            "no token for agents": await api.get("/agents"),
-            "no token for messages": await api.get(f"/threads/{made['id']}/messages"),
-            "an unknown token": await api.get("/agents", key="mallory"),
+        asked = {
+            "another's messages": (404, api.get(f"/threads/{made['id']}/messages", key="bob")),
+            "another's thread": (404, api.chat("hi", key="bob", threadId=made["id"])),
+            "another agent's thread": (404, api.chat("hi", key="ann", agent="other", threadId=made["id"])),
+            "no such thread": (404, api.chat("hi", key="ann", threadId="0" * 32)),
+            "an agent to be viewed": (403, api.chat("hi", key="eve")),
+            "a thread with it": (403, api.http.post("/agents/solo/threads", headers=bearer("eve"))),
+            "a hidden agent": (404, api.get("/agents/other", key="eve")),
+            "no such agent": (404, api.get("/agents/nobody", key="ann")),
+            "no token": (401, api.chat("hi")),
+            "no token, a hidden agent": (401, api.get("/agents/other")),
+            "no token, no such agent": (401, api.get("/agents/nobody")),
+            "no token for agents": (401, api.get("/agents")),
+            "no token for messages": (401, api.get(f"/threads/{made['id']}/messages")),
+            "an unknown token": (401, api.get("/agents", key="mallory")),
         }
+        refused = {what: await request for what, (_, request) in asked.items()}
         listed = {key: await api.get("/agents/solo/threads", key=key) for key in KEYS}
         listed_all = {key: await api.get("/threads", key=key) for key in KEYS}
         agents = {key: [one["name"] for one in (await api.get("/agents", key=key)).json()["agents"]] for key in KEYS}
         own = await api.get(f"/threads/{made['id']}/messages", key="ann")
 
     assert {what: response.status_code for what, response in refused.items()} == {
-        "another's messages": 404,
-        "another's thread": 404,
-        "another agent's thread": 404,
-        "no such thread": 404,
-        "an agent to be viewed": 403,
-        "a thread with it": 403,
-        "a hidden agent": 404,
-        "no such agent": 404,
-        "no token": 401,
-        "no token, a hidden agent": 401,
-        "no token, no such agent": 401,
-        "no token for agents": 401,
-        "no token for messages": 401,
-        "an unknown token": 401,
+        what: status for what, (status, _) in asked.items()
     }
     assert {one.json()["error"] for one in refused.values() if one.status_code == 404} == {"not_found"}
     assert refused["no such agent"].json() == {"error": "not_found", "error_description": "no agent 'nobody'"}
@@ -493,23 +464,24 @@ async def test_the_owner_of_a_thread_rates_its_answers_and_nobody_else(tmp_path:
             return await api.http.request(method, path, json=body, headers=bearer(key))
 
         good = {"rating": "good", "note": "x" * 4000}
-        refused = {
-            "another": await rate(1, good, "bob"),
-            "only a viewer": await rate(1, good, "eve"),
-            "no token": await rate(1, good, None),
-            "no deletion by another": await rate(1, None, "bob", "DELETE"),
-            "no rating": await rate(1, {"note": "hm"}),
-            "an unknown rating": await rate(1, {"rating": "fine"}),
-            "a long note": await rate(1, {"rating": "good", "note": "x" * 4001}),
-            "a note that is no text": await rate(1, {"rating": "good", "note": 7}),
-            "NUL": await rate(1, {"rating": "good", "note": "\0"}),
-            "an unknown key": await rate(1, {"rating": "good", "stars": 5}),
-            "no answer": await rate(2, good),
-            "no such turn": await rate(3, good),
-            "no number": await rate("one", good),
-            "a large number": await rate(2**31, good),
-            "another method": await rate(1, good, method="POST"),
+        asked = {
+            "another": (404, rate(1, good, "bob")),
+            "only a viewer": (404, rate(1, good, "eve")),
+            "no token": (401, rate(1, good, None)),
+            "no deletion by another": (404, rate(1, None, "bob", "DELETE")),
+            "no rating": (400, rate(1, {"note": "hm"})),
+            "an unknown rating": (400, rate(1, {"rating": "fine"})),
+            "a long note": (400, rate(1, {"rating": "good", "note": "x" * 4001})),
+            "a note that is no text": (400, rate(1, {"rating": "good", "note": 7})),
+            "NUL": (400, rate(1, {"rating": "good", "note": "\0"})),
+            "an unknown key": (400, rate(1, {"rating": "good", "stars": 5})),
+            "no answer": (409, rate(2, good)),
+            "no such turn": (404, rate(3, good)),
+            "no number": (404, rate("one", good)),
+            "a large number": (404, rate(2**31, good)),
+            "another method": (405, rate(1, good, method="POST")),
         }
+        refused = {what: await request for what, (_, request) in asked.items()}
         unrated = await api.get("/threads", key="ann", rated="true")
         given = await rate(1, good)
         listed = {key: (await api.get("/threads", key=key, rated="true")).json()["threads"] for key in ("ann", "bob")}
@@ -519,10 +491,7 @@ async def test_the_owner_of_a_thread_rates_its_answers_and_nobody_else(tmp_path:
         removed = [(await rate(1, None, method="DELETE")).status_code for _ in range(2)]
         after = (await api.get(f"/threads/{mine}/messages", key="ann")).json()["messages"]
     assert {what: one.status_code for what, one in refused.items()} == {
-        **dict.fromkeys(("another", "no deletion by another", "no such turn", "no number", "a large number"), 404),
-        **{"only a viewer": 404, "no token": 401, "no answer": 409, "another method": 405},
-        **dict.fromkeys(("no rating", "an unknown rating", "a long note", "a note that is no text"), 400),
-        **dict.fromkeys(("NUL", "an unknown key"), 400),
+        what: status for what, (status, _) in asked.items()
     }
     assert (refused["no answer"].json()["error"], refused["another method"].headers["allow"]) == (
         "no_answer",
@@ -602,21 +571,21 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
     blind = Agent(model="generic.blind-threads")  # other tests of this process declare that theirs can see
     async with serving(tmp_path, agents={"solo": blind}, max_body_bytes=10_000) as api:
         told = {what: await api.http.post("/agents/solo/chat", json=body) for what, (body, _, _) in BAD.items()}
-        raw = {
-            "too large": await api.http.post("/agents/solo/chat", json={"message": "x" * 10_001}),
-            "no JSON": await api.http.post(
-                "/agents/solo/chat", content="{", headers={"Content-Type": "application/json"}
+        requests = {
+            "too large": (413, api.http.post("/agents/solo/chat", json={"message": "x" * 10_001})),
+            "no JSON": (400, api.http.post("/agents/solo/chat", content="{", headers=JSON)),
+            "a form": (415, api.http.post("/agents/solo/chat", data={"message": "hi"})),
+            "not acceptable": (
+                406,
+                api.http.post("/agents/solo/chat", json={"message": "hi"}, headers={"Accept": "image/png"}),
             ),
-            "a form": await api.http.post("/agents/solo/chat", data={"message": "hi"}),
-            "not acceptable": await api.http.post(
-                "/agents/solo/chat", json={"message": "hi"}, headers={"Accept": "image/png"}
-            ),
-            "another method": await api.http.put("/agents/solo/chat", json={"message": "hi"}),
-            "another path": await api.get("/agents/solo/chats"),
-            "a bad limit": await api.get("/agents/solo/threads", limit=0),
-            "a bad cursor": await api.get("/agents/solo/threads", cursor="x"),
-            "an unknown parameter": await api.get("/agents", limit=1),
+            "another method": (405, api.http.put("/agents/solo/chat", json={"message": "hi"})),
+            "another path": (404, api.get("/agents/solo/chats")),
+            "a bad limit": (400, api.get("/agents/solo/threads", limit=0)),
+            "a bad cursor": (400, api.get("/agents/solo/threads", cursor="x")),
+            "an unknown parameter": (400, api.get("/agents", limit=1)),
         }
+        raw = {what: await request for what, (_, request) in requests.items()}
         refusals = [
             api.served.metric("pallas_calls_refused_total", agent="solo", reason=reason)
             for reason in ("bad_input", "bad_image", "images_unsupported")
@@ -626,15 +595,7 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
         what: (status, reason) for what, (_, status, reason) in BAD.items()
     }
     assert {what: one.status_code for what, one in raw.items()} == {
-        "too large": 413,
-        "no JSON": 400,
-        "a form": 415,
-        "not acceptable": 406,
-        "another method": 405,
-        "another path": 404,
-        "a bad limit": 400,
-        "a bad cursor": 400,
-        "an unknown parameter": 400,
+        what: status for what, (status, _) in requests.items()
     }
     assert raw["a form"].json()["error_description"] == "Send the body as application/json (Content-Type)."
     assert raw["another method"].headers["allow"] == "POST"
@@ -765,19 +726,6 @@ async def test_pages_of_allowed_origins_may_use_it_and_foreign_hosts_may_not(tmp
         },
         {"error": "wrong_host", "error_description": why.format("Host 'evil.example.com'", "allowed_hosts")},
     ]
-
-
-async def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
-    async with serving(tmp_path, database=None) as api:
-        found = [await api.get("/agents"), await api.get("/threads"), await api.chat("hi")]
-        document = (await api.get("/openapi.json")).json()
-    assert [one.status_code for one in found] == [404, 404, 404]
-    assert document["paths"].keys() == {
-        "/api/v1/openapi.json",
-        "/api/v1/calls",
-        "/api/v1/calls/{call}",
-        "/api/v1/usage",
-    }
 
 
 async def test_without_its_database_the_routes_and_strict_readiness_say_so_and_agents_are_listed(

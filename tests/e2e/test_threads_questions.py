@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
 from pallas_gateway.identity.static_keys import hash_of
-from pallas_gateway.telemetry import traces
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream
-from tests.support.asking_gateways import calls_the_tool_it_is_told, chain_of_agents, questions
-from tests.support.gateway import Agent, running, until_idle, write_project
-from tests.support.scripted_llm import scripted_llm
+from tests.support.asking_gateways import chain_of_agents, questions
+from tests.support.gateway import Agent, until_idle
 from tests.support.threads_api import ACCEPT, Api, http_of, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 BAD_ANSWERS: tuple[dict[str, Any], ...] = (
@@ -128,17 +119,6 @@ async def test_a_page_that_is_reloaded_answers_and_reads_on(tmp_path: Path) -> N
     assert '"Ada"' in final["content"]
 
 
-async def test_a_question_without_an_answer_in_time_is_cancelled_and_the_turn_goes_on(tmp_path: Path) -> None:
-    async with serving(tmp_path, ask_seconds=0.3) as api:
-        async with api.stream("/agents/user/chat", {"message": "name"}) as stream:
-            asked, final = await stream.event("question"), await stream.event("final")
-        late = await api.answer(final["threadId"], {asked["id"]: ACCEPT})
-        assert questions(api.served, "form", "expired") == 1
-    assert stream.events[stream.types.index("answer")]["action"] == "cancel"
-    assert api.downstream.answers == [{"action": "cancel", "content": None}]
-    assert (late.status_code, late.json()["error"]) == (404, "question_not_open")
-
-
 async def test_a_question_of_a_nested_agent_names_the_agent_and_the_tool_calls_that_lead_to_it(tmp_path: Path) -> None:
     async with (
         asking_downstream("modern") as downstream,
@@ -194,55 +174,3 @@ async def test_a_caller_who_may_only_view_the_agent_by_now_answers_nothing(tmp_p
         shown, taken = await api.last(asked["threadId"]), await api.answer(*answer)
     assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")
     assert (shown["status"], taken.status_code) == ("asking", 200)
-
-
-async def test_no_question_answer_or_address_is_in_the_log_a_metric_or_a_trace(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    with traces.using(provider.get_tracer("pallas_gateway")):
-        metrics = await metrics_of_asking_calls(tmp_path)
-    spans = [one.to_json() for one in exporter.get_finished_spans()]
-    shown = "".join([metrics, *(str(vars(one)) for one in caplog.records), *spans])
-    assert "question answered" in shown
-    assert "invoke_agent user" in shown
-    assert not [one for one in (FORM, URL_MESSAGE, URL, "url-secret", "Sentinel") if one in shown]
-
-
-async def metrics_of_asking_calls(path: Path) -> str:
-    async with serving(path) as api:
-        for message, answer in (("name", {"action": "accept", "content": {"name": "Sentinel"}}), ("pay", ACCEPT)):
-            asked = await api.chat(message)
-            misfit = await api.answer(asked["threadId"], {asked["questions"][0]["id"]: {"action": "maybe"}})
-            await api.answer(asked["threadId"], {asked["questions"][0]["id"]: answer})
-            assert misfit.status_code == 400
-        return (await api.http.get(f"{api.served.base_url}/metrics")).text
-
-
-async def test_parallel_questions_are_answered_one_after_the_other_also_after_a_restart(tmp_path: Path) -> None:
-    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
-    async with asking_downstream("modern") as downstream, scripted_llm(calls_the_tool_it_is_told) as llm:
-        project = write_project(
-            tmp_path / "project",
-            {"user": agent},
-            llm_url=llm.base_url,
-            servers={"asking": {"url": downstream.url}},
-            gateway={"database": "sqlite:///threads.db"},
-        )
-        asked: dict[str, Any] = {}
-        async with running(project) as served, http_of(served) as http:
-            api = Api(served, downstream, http)
-            thread_id = (await api.chat("name wipe"))["threadId"]
-            while len(asked) < 2:
-                asked = {one["kind"]: one["id"] for one in (await api.last(thread_id))["questions"]}
-        approve = {asked["approval"]: {"action": "accept", "content": {"decision": "once"}}}
-        async with running(project) as served, http_of(served) as http:
-            api = Api(served, downstream, http)
-            again = (await api.answer(thread_id, approve)).raise_for_status().json()
-            final = (await api.answer(thread_id, {asked["form"]: ACCEPT})).raise_for_status().json()
-    assert [one["id"] for one in again["questions"]] == [asked["form"]]
-    assert "wiped /" in final["content"]
-    assert '"Ada"' in final["content"]
-    assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}]

@@ -39,7 +39,6 @@ class Takes:
     revoked: set[str] = field(default_factory=set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         token = headers_of(scope).get("authorization", "").removeprefix("Bearer ") if scope["type"] == "http" else "-"
         if token and token not in self.revoked:
             await self.app(scope, receive, send)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, override
 
 import pytest
 
-from tests.support.askable_callers import Person, accept, client_of, told
+from tests.support.askable_callers import Person, accept, told
 from tests.support.asking import asking_downstream
-from tests.support.asking_gateways import gateway_of, questions, tool_named
+from tests.support.asking_gateways import asked_by, gateway_of, questions, tool_named
 from tests.support.calling import ask
 from tests.support.gateway import Agent
 from tests.support.resumed_calls import resumed
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("patience")
 TURN = Usage(prompt=80, completion=20)
-"""A hundred tokens."""
 REFUSED = (
     "The tool 'asking/wipe' was not run: the limit of one call for tools of 'asking/wipe' is 2, and it is reached."
 )
@@ -38,8 +37,6 @@ def wipes_at_once(request: LlmRequest) -> Turn:
 
 
 class Decides(Person):
-    """Decides on each path once."""
-
     def __init__(self, **decisions: str) -> None:
         super().__init__()
         self.decisions = decisions
@@ -54,11 +51,7 @@ class Decides(Person):
 async def test_a_limited_tool_is_not_put_to_the_caller(tmp_path: Path) -> None:
     agent = Agent(["asking"], settings={"approve": ["asking/wipe"], "tool_limits": {"asking/wipe": 2}})
     person = Decides(p0="once", p1="once", p2="once")
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent, script=wipes_at_once) as served,
-        client_of(served.url("user"), person) as client,
-    ):
+    async with asked_by(tmp_path, person, agent, script=wipes_at_once) as (client, served, downstream):
         answer = await told(client, "go")
         assert len(downstream.recorder.calls("wipe")) == len(person.asked) == 2
         assert questions(served, "approval", "accepted") == 2
@@ -68,11 +61,7 @@ async def test_a_limited_tool_is_not_put_to_the_caller(tmp_path: Path) -> None:
 async def test_a_tool_that_the_caller_does_not_approve_is_not_counted(tmp_path: Path) -> None:
     agent = Agent(["asking"], settings={"approve": ["asking/wipe"], "tool_limits": {"asking/wipe": 3}})
     person = Decides(p0="once", p1="deny", p2="once")
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent, script=wipes_at_once) as served,
-        client_of(served.url("user"), person) as client,
-    ):
+    async with asked_by(tmp_path, person, agent, script=wipes_at_once) as (client, _, downstream):
         answer = await told(client, "go")
         assert len(downstream.recorder.calls("wipe")) == 3
     assert "requires approval" in answer

@@ -10,15 +10,12 @@ import jsonschema
 import pytest
 
 from pallas_gateway.calls.parameters import params_schema
-from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.config.model.parameters import PARAMETERS
 from tests.support.askable_callers import DECLINE, Person, client_of, told
-from tests.support.asking import asking_downstream
-from tests.support.asking_gateways import gateway_of
+from tests.support.asking_gateways import asking_gateway
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, write_project
-from tests.support.listener import reserved_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,8 +113,7 @@ async def test_no_schema_that_clients_read_has_a_list_of_types(tmp_path: Path) -
     asks = Agent(["asking"], decorator="human_input=True", settings={**EVERYTHING, "approve": ["asking/wipe"]})
     gateway = {"database": "sqlite:///threads.db"}
     async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agents={NAME: asks}, gateway=gateway) as served,
+        asking_gateway(tmp_path, agents={NAME: asks}, gateway=gateway) as (served, _),
         httpx.AsyncClient(base_url=served.base_url) as http,
         client_of(served.url(NAME), person) as client,
     ):
@@ -143,20 +139,11 @@ def _parts(schema: Any) -> list[dict[str, Any]]:
     return [schema, *_parts([*schema.values()])] if isinstance(schema, dict) else []
 
 
-@pytest.mark.parametrize("mode", ["single", "per-port", "alone"])
-async def test_the_whole_schema_of_params_is_at_the_api_in_every_mode(mode: str, tmp_path: Path) -> None:
-    overrides = {"single": Overrides(), "per-port": Overrides(per_port=True), "alone": Overrides(agent=NAME)}[mode]
-    with reserved_port() as registry, reserved_port() as own:
-        project = write_project(
-            tmp_path,
-            {NAME: Agent(settings={**EVERYTHING, "port": own})},
-            gateway={"host": "127.0.0.1", "port": registry, "database": "sqlite:///threads.db"},
-            deployment={"registry_port": registry},
-        )
-        async with running(project, overrides=overrides) as served, httpx.AsyncClient() as http:
-            port = own if mode == "alone" else registry
-            document = (await http.get(f"http://127.0.0.1:{port}/api/v1/agents/{NAME}")).raise_for_status().json()
-            settings = served.gateway.agents[NAME].settings
+async def test_the_whole_schema_of_params_is_at_the_api(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {NAME: Agent(settings=EVERYTHING)}, gateway={"database": "sqlite:///threads.db"})
+    async with running(project) as served, httpx.AsyncClient() as http:
+        document = (await http.get(f"{served.base_url}/api/v1/agents/{NAME}")).raise_for_status().json()
+        settings = served.gateway.agents[NAME].settings
 
     schema = document["paramsSchema"]
     assert schema == params_schema(settings)

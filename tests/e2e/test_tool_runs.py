@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.core.agent_state import State
-from tests.support.asking import FORM, asking_downstream
+from tests.support.asking import asking_downstream
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import static_key
@@ -60,7 +59,6 @@ class Tools:
 
     @asynccontextmanager
     async def slow_run(self) -> AsyncGenerator[asyncio.Task[httpx.Response]]:
-        """A run of `notes/slow`, begun."""
         run = asyncio.create_task(self.run("notes/slow"))
         await self.notes.gate.wait_for_entered()
         yield run
@@ -224,60 +222,10 @@ async def test_a_tool_under_approval_runs_only_when_the_request_says_so(
     assert not [one for one in lines if "/home" in json.dumps(one)]
 
 
-@pytest.mark.parametrize("era", ["initialize", "modern"])
-async def test_a_question_of_the_server_is_declined_with_the_reason(era: Era, tmp_path: Path) -> None:
-    async with asking_downstream(era) as downstream:
-        project = write_project(tmp_path, {"user": Agent(["asking"])}, servers={"asking": {"url": downstream.url}})
-        async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
-            answer = (await http.post("/api/agents/user/tools/asking/name", json={})).json()
-            await until_idle(served)
-        assert downstream.answers == [{"action": "decline", "content": None}]
-        assert not [one for one in downstream.recorder.requests if b'"elicitation":{' in one.body]
-    text = " ".join(block["text"] for block in answer["content"])
-    assert FORM in text
-    assert "cannot be asked" in text
-
-
-async def test_each_run_counts_as_a_call_and_a_limit_says_when_to_try_again(tmp_path: Path) -> None:
-    rule = {"name": "slow", "calls_per_minute": 1, "per": "caller"}
-    async with serving(tmp_path, limits={"rules": [rule]}) as tools:
-        answered = await tools.run("notes/add", {"a": 1, "b": 1})
-        refused = await tools.run("notes/add", {"a": 1, "b": 1})
-        of_another = await tools.run("notes/add", {"a": 1, "b": 1}, who="ben")
-    assert (answered.status_code, refused.status_code, of_another.status_code) == (200, 429, 200)
-    limit = refused.json()["limit"]
-    assert (refused.json()["error"], limit["rule"]) == ("limited", "slow")
-    assert refused.headers["retry-after"] == str(limit["retryAfterSeconds"])
-
-
 async def test_the_limit_of_one_tool_holds(tmp_path: Path) -> None:
     async with serving(tmp_path, settings={"tool_limits": {"notes/a*": 1}}) as tools:
         answers = [await tools.run("notes/add", {"a": 1, "b": 1}) for _ in range(2)]
     assert [one.json()["isError"] for one in answers] == [False, False]  # each run is a call of its own
-
-
-async def test_a_run_takes_a_slot_and_a_client_that_leaves_ends_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, max_in_flight=1, queue_seconds=0.1) as tools, tools.slow_run() as leaving:
-        busy = await tools.run("notes/add", {"a": 1, "b": 1})
-        leaving.cancel()
-        await tools.notes.gate.wait_for_cancelled()
-        await until_idle(tools.served)
-        [ended] = (await tools.get("/api/v1/calls?recent=5"))["calls"]
-        free = await tools.run("notes/add", {"a": 1, "b": 1})
-    assert (busy.status_code, busy.json()["error"]) == (503, "busy")
-    assert (ended["stopReason"], [one["name"] for one in ended["tools"]]) == ("cancelled", ["notes/slow"])
-    assert free.status_code == 200
-
-
-async def test_a_run_is_listed_and_can_be_ended(tmp_path: Path) -> None:
-    async with serving(tmp_path) as tools, tools.client() as http, tools.slow_run() as run:
-        [call] = (await http.get("/api/v1/calls")).json()["calls"]
-        assert (call["agent"], call["api"], call["caller"]) == ("lead", "console", "key:anna")
-        assert (await http.delete(f"/api/v1/calls/{call['id']}")).status_code == 204
-        answer = await run
-        await tools.notes.gate.wait_for_cancelled()
-    assert (answer.status_code, answer.json()["error"]) == (502, "cancelled")
-    assert answer.json()["error_description"] == "The call was ended by key:anna."
 
 
 async def test_a_run_ends_at_the_deadline_of_the_agent(tmp_path: Path, deadline: asyncio.Event) -> None:
@@ -365,11 +313,3 @@ async def test_switched_off_there_is_no_such_endpoint(off: str, tmp_path: Path) 
     assert answer.status_code == 404
     assert off in answer.json()["error"]
     assert off == "console" or (details["may_run"], details["may_run_tools"]) == (True, False)
-
-
-async def test_an_agent_that_is_not_up_runs_no_tool(tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"broken": Agent(source="raise ValueError('no key')\n"), "echo": Agent()})
-    async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
-        await eventually(lambda: served.gateway.agents["broken"].status.state is State.FAILED, what="the failure")
-        answer = await http.post("/api/agents/broken/tools/notes/add", json={})
-    assert (answer.status_code, answer.json()["error"]) == (503, "agent_unavailable")

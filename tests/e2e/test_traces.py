@@ -14,11 +14,11 @@ from opentelemetry.trace import StatusCode
 from pallas_gateway.telemetry import traces
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import raw_client, tool_params
-from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import DESK, script_of, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,6 @@ TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Spans:
-    """What was made so far."""
-
     def __init__(self, exporter: InMemorySpanExporter) -> None:
         self._exporter = exporter
 
@@ -61,40 +59,22 @@ def spans() -> Iterator[Spans]:
 
 
 async def test_a_failing_model_fails_the_turn_and_the_call_without_its_words(tmp_path: Path, spans: Spans) -> None:
-    async with (
-        scripted_llm([fail(400, {"error": {"message": "the secret"}})]) as llm,
-        running(write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)) as served,
-    ):
-        assert "the secret" in (await ask(served.url("echo"))).text
-    assert spans.errors == {"chat test-model": "llm_error", "invoke_agent echo": "llm_error"}
+    async with stage(tmp_path, [fail(400, {"error": {"message": "the secret"}})]) as staged:
+        assert "the secret" in (await ask(staged.url("solo"))).text
+    assert spans.errors == {"chat test-model": "llm_error", "invoke_agent solo": "llm_error"}
     assert not any("the secret" in span.to_json() for span in spans.all)
 
 
 async def test_what_goes_wrong_below_a_call_does_not_fail_the_call(tmp_path: Path, spans: Spans) -> None:
     script: list[Turn] = [call_tools([("tools__fail", {"message": "the secret"})]), say("got over it")]
     with reserved_port() as port:
-        async with scripted_llm(script) as llm, stateless_downstream() as tools:
-            servers = {
-                "tools": {"transport": "http", "url": tools.url},
-                "gone": {"transport": "http", "url": f"http://127.0.0.1:{port}/mcp"},
-            }
-            agents = {"busy": Agent(servers=["tools", "gone"])}
-            async with running(write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)) as served:
-                assert (await ask(served.url("busy"))).text == "got over it"
+        gone = {"gone": {"url": f"http://127.0.0.1:{port}/mcp"}}
+        async with stage(tmp_path, script, {"busy": Agent(["tools", "gone"])}, peers=gone) as staged:
+            assert (await ask(staged.url("busy"))).text == "got over it"
     assert spans.errors.pop("tools/call fail") == "tool_error"
     assert spans.errors.keys() == {"connect gone", "tools/call fail"}
     assert (spans.named("invoke_agent busy").attributes or {})["pallas.outcome"] == "ok"
     assert not any("the secret" in span.to_json() for span in spans.all)
-
-
-@pytest.mark.parametrize("version", EACH_VERSION)
-async def test_refused_requests_have_a_span_with_the_reason(version: str, tmp_path: Path, spans: Spans) -> None:
-    agents = {"echo": Agent(), "broken": Agent(source="raise ValueError('no')")}
-    async with running(write_project(tmp_path, agents)) as served:
-        await ask(served.url("echo"), version=version, headers={"traceparent": TRACEPARENT}, images=["no image"])
-        await ask(served.url("broken"), version=version)
-    assert spans.errors == {"invoke_agent echo": "bad_image", "invoke_agent broken": "agent_unavailable"}
-    assert f"{spans.named('invoke_agent echo').context.trace_id:032x}" == TRACEPARENT.split("-")[1]
 
 
 async def test_a_client_that_goes_away_ends_every_span_of_its_call(tmp_path: Path, spans: Spans) -> None:
@@ -111,17 +91,11 @@ async def test_a_client_that_goes_away_ends_every_span_of_its_call(tmp_path: Pat
 async def test_a_deadline_cuts_off_what_runs_and_is_no_failure_of_the_call(
     tmp_path: Path, spans: Spans, deadline: asyncio.Event
 ) -> None:
-    async with (
-        scripted_llm([call_tools([("tools__slow", {})])]) as llm,
-        stateless_downstream() as tools,
-    ):
-        servers = {"tools": {"transport": "http", "url": tools.url}}
-        project = write_project(tmp_path, {"slow": Agent(servers=["tools"])}, llm_url=llm.base_url, servers=servers)
-        async with running(project) as served:
-            calling = asyncio.create_task(ask(served.url("slow")))
-            await tools.gate.wait_for_entered()
-            deadline.set()
-            assert not (await calling).is_error
+    async with stage(tmp_path, [call_tools([("tools__slow", {})])]) as staged:
+        calling = asyncio.create_task(ask(staged.url("solo")))
+        await staged.tools.gate.wait_for_entered()
+        deadline.set()
+        assert not (await calling).is_error
     assert spans.errors == {"tools/call slow": "cancelled"}
 
 
@@ -129,56 +103,33 @@ async def test_a_halted_loop_shows_no_turn_that_was_not_asked(tmp_path: Path, sp
     def again(_: LlmRequest) -> Turn:
         return call_tools([("tools__echo", {"text": "same"})])
 
-    async with scripted_llm(again) as llm, stateless_downstream() as tools:
-        servers = {"tools": {"transport": "http", "url": tools.url}}
-        project = write_project(tmp_path, {"busy": Agent(servers=["tools"])}, llm_url=llm.base_url, servers=servers)
-        async with running(project) as served:
-            await ask(served.url("busy"))
-        assert len([span for span in spans.all if span.name == "chat test-model"]) == len(llm.requests) == 3
+    async with stage(tmp_path, again) as staged:
+        await ask(staged.url("solo"))
+    assert len([span for span in spans.all if span.name == "chat test-model"]) == len(staged.llm.requests) == 3
     assert spans.errors == {}
 
 
 async def test_parallel_tool_calls_each_carry_their_own_span(tmp_path: Path, spans: Spans) -> None:
     calls = [("tools__echo", {"text": text}) for text in ("one", "two", "three")]
-    async with scripted_llm([call_tools(calls), say("done")]) as llm, stateless_downstream() as tools:
-        servers = {"tools": {"transport": "http", "url": tools.url}}
-        project = write_project(tmp_path, {"busy": Agent(servers=["tools"])}, llm_url=llm.base_url, servers=servers)
-        async with running(project) as served:
-            await ask(served.url("busy"))
-        sent = [call.headers["traceparent"].split("-")[2] for call in tools.recorder.calls("echo")]
+    async with stage(tmp_path, [call_tools(calls), say("done")]) as staged:
+        await ask(staged.url("solo"))
+        sent = [call.headers["traceparent"].split("-")[2] for call in staged.tools.recorder.calls("echo")]
     made = [f"{span.context.span_id:016x}" for span in spans.all if span.name == "tools/call echo"]
     assert len(set(sent)) == 3
     assert sorted(sent) == sorted(made)
 
 
-async def test_agents_as_tools_and_chains_are_one_trace(tmp_path: Path, spans: Spans) -> None:
-    source = """
-from fast_agent import FastAgent
-
-fast = FastAgent("crew", parse_cli_args=False)
-
-
-@fast.agent(name="helper", instruction="You are helper.", servers=["tools"])
-@fast.agent(name="lead", instruction="You are lead.", agents=["helper"], default=True)
-async def agent() -> None: ...
-"""
-
-    def turns(request: LlmRequest) -> Turn:
-        if request.tool_results:
-            return say("done")
-        if "You are helper" in str(request.messages):
-            return call_tools([("tools__echo", {"text": "hi"})])
-        return call_tools([(request.tools[0], {"message": "help"})])
-
-    async with scripted_llm(turns) as llm, stateless_downstream() as tools:
-        servers = {"tools": {"transport": "http", "url": tools.url}}
-        project = write_project(tmp_path, {"crew": Agent(source=source)}, llm_url=llm.base_url, servers=servers)
-        async with running(project) as served:
-            assert (await ask(served.url("crew"))).text == "done"
-        (sent,) = tools.recorder.calls("echo")
+async def test_agents_as_tools_are_one_trace(tmp_path: Path, spans: Spans) -> None:
+    script = script_of(
+        desk=[call_tools([("agent__scout", {"message": "help"})]), say("done")],
+        scout=[call_tools([("tools__echo", {"text": "hi"})]), say("done")],
+    )
+    async with stage(tmp_path, script, {"crew": Agent(source=DESK)}) as staged:
+        assert (await ask(staged.url("crew"))).text == "done"
+        (sent,) = staged.tools.recorder.calls("echo")
 
     asked = [str((span.attributes or {})["gen_ai.agent.name"]) for span in spans.all if span.name == "chat test-model"]
-    assert sorted(asked) == ["crew", "crew", "helper", "helper"]
+    assert sorted(asked) == ["crew", "crew", "scout", "scout"]
     tool = spans.named("tools/call echo")
     assert sent.headers["traceparent"].split("-")[2] == f"{tool.context.span_id:016x}"
     assert len({span.context.trace_id for span in spans.all}) == 1

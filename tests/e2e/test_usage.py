@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +16,23 @@ import pytest
 from pallas_gateway.calls.used import UsageKey, Used
 from pallas_gateway.features.usage.feature import UsageFeature
 from pallas_gateway.features.usage.usage_table import DAY_SECONDS, MOST_ACCOUNTS
+from tests.e2e.fleet import fleet
 from tests.support.agents_api import agents_api
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.guarded import static_key
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, fail, say
+from tests.support.waiting import eventually
 from tests.support.watching import speaker, stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    import httpx
+
+    from tests.e2e.fleet import WorkerManager
     from tests.support.scripted_llm import LlmRequest, Turn
     from tests.support.watching import Stage
 
@@ -358,11 +365,8 @@ async def test_who_reads_the_usage_of_all(tmp_path: Path) -> None:
     assert seen == READ
 
 
-@pytest.mark.parametrize("anonymous", [[], ["run:agents"]])
-async def test_anonymous_callers_share_addresses_so_they_see_nothing_with_auth(
-    anonymous: list[str], tmp_path: Path
-) -> None:
-    async with company(tmp_path, auth=auth(anonymous=anonymous)) as staged:
+async def test_anonymous_callers_share_addresses_so_they_see_nothing_with_auth(tmp_path: Path) -> None:
+    async with company(tmp_path, auth=auth(anonymous=["run:agents"])) as staged:
         response = await get(staged)
         with_key = await get(staged, "anna")
 
@@ -386,3 +390,97 @@ async def test_a_request_that_asks_for_something_else_is_refused(tmp_path: Path)
             assert (query, response.status_code) == (query, status)
             assert says in response.json()["error_description"]
             assert "\x1b" not in response.json()["error_description"]
+
+
+# --- over two workers -------------------------------------------------------------------------------------------------
+
+GRANTS = {"anna": ["run:agents"], "ben": ["run:agents"], "boss": ["run:agents", "view:calls"]}
+AUTH = {"tokens": [static_key(*GRANTS[name], key=key, name=name) for name, key in KEYS.items()]}
+
+
+async def read(http: httpx.AsyncClient, name: str) -> dict[str, Any]:
+    response = await http.get(PATH, headers={"authorization": f"Bearer {KEYS[name]}"})
+    assert response.status_code == 200, response.text
+    return dict(response.json())
+
+
+def calls(rows: list[dict[str, Any]]) -> dict[tuple[str, str], int]:
+    return {(row.get("caller", ""), row["agent"]): row["calls"] for row in rows}
+
+
+async def call(served: WorkerManager, pid: int, name: str, times: int = 1) -> None:
+    with served.only(pid):
+        for _ in range(times):
+            assert not (await ask(served.url("peer"), "hello", bearer=KEYS[name])).is_error
+
+
+async def test_each_worker_answers_for_all_and_callers_see_only_their_own(tmp_path: Path) -> None:
+    async with fleet(tmp_path, auth=AUTH) as served, AsyncExitStack() as stack:
+        one, other = sorted(served.pids)
+        clients = [await stack.enter_async_context(served.client_of(pid)) for pid in (one, other)]
+        await call(served, one, "anna", 2)
+        await call(served, other, "anna")
+        await call(served, other, "ben")
+
+        async def all_counted() -> bool:
+            seen = [(await read(http, "boss"))["all"]["today"] for http in clients]
+            return [calls(rows) for rows in seen] == [{("key:anna", "peer"): 3, ("key:ben", "peer"): 1}] * 2
+
+        await eventually(all_counted, what="the reports of both workers")
+        for http in clients:
+            anna, ben = await read(http, "anna"), await read(http, "ben")
+            assert (calls(anna["own"]["today"]), calls(ben["own"]["total"])) == ({("", "peer"): 3}, {("", "peer"): 1})
+            assert "all" not in anna
+            assert "key:ben" not in str(anna)
+            assert "key:anna" not in str(ben)
+
+
+async def test_workers_add_their_calls_up_in_the_database_also_of_one_that_has_ended(tmp_path: Path) -> None:
+    async with fleet(tmp_path, auth=AUTH, database="sqlite:///pallas.db") as served, AsyncExitStack() as stack:
+        one, other = sorted(served.pids)
+        http = await stack.enter_async_context(served.client_of(one))
+        await call(served, one, "anna")
+        await call(served, other, "anna", 2)
+        os.kill(other, signal.SIGTERM)
+        await eventually(lambda: other not in served.pids, what="the end of the worker")
+
+        async def days() -> dict[tuple[str, str], int]:
+            answer = await http.get(f"{PATH}?days=1", headers={"authorization": f"Bearer {KEYS['boss']}"})
+            return calls(answer.json()["days"]["all"])
+
+        assert await days() == {("key:anna", "peer"): 3}
+
+
+async def test_usage_of_a_worker_that_was_stopped_is_kept_without_waiting_for_its_next_report(tmp_path: Path) -> None:
+    async with fleet(tmp_path, auth=AUTH) as served, AsyncExitStack() as stack:
+        one, other = sorted(served.pids)
+        http = await stack.enter_async_context(served.client_of(one))
+        await call(served, other, "anna")
+        os.kill(other, signal.SIGTERM)
+        await eventually(lambda: other not in served.pids, what="the end of the worker")
+
+        async def counted() -> bool:
+            return calls((await read(http, "anna"))["own"]["today"]) == {("", "peer"): 1}
+
+        await eventually(counted, what="the call of the stopped worker")  # which reports no more
+
+
+async def test_a_killed_worker_takes_the_calls_since_its_last_report_with_it(tmp_path: Path) -> None:
+    async with fleet(tmp_path, auth=AUTH) as served, AsyncExitStack() as stack:
+        one, other = sorted(served.pids)
+        http = await stack.enter_async_context(served.client_of(one))
+        await call(served, other, "anna")
+
+        async def reported() -> bool:
+            return calls((await read(http, "anna"))["own"]["total"]) == {("", "peer"): 1}
+
+        await eventually(reported, what="the report of the worker")
+        await call(served, other, "anna")
+        os.kill(other, signal.SIGKILL)
+        await eventually(lambda: other not in served.pids and len(served.pids) == 2, what="another worker")
+        kept = calls((await read(http, "anna"))["own"]["total"])
+        await call(served, one, "anna")
+        after = calls((await read(http, "anna"))["own"]["total"])
+
+    assert kept[("", "peer")] in (1, 2)  # the second is reported if a report was due in between
+    assert after[("", "peer")] == kept[("", "peer")] + 1

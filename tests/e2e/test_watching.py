@@ -335,23 +335,6 @@ async def test_live_text_is_put_together_to_at_most_ten_notifications_a_second(t
     assert len(deltas) <= 2 + 10 * watched.call["duration_seconds"]
 
 
-async def test_live_text_of_every_turn_and_every_inner_agent_is_sent_under_its_name(tmp_path: Path) -> None:
-    find = [call_tools([("agent__scout", {"message": f"find {n}"})], text=f"Round {n}.") for n in range(3)]
-
-    def scout(request: LlmRequest) -> Turn:
-        return say(f"looking for {request.last_user_text}")
-
-    script = script_of(desk=[*find, stream(["All ", "found."])], scout=scout)
-    async with stage(tmp_path, script, {"desk": Agent(source=DESK)}) as staged:
-        watched = await watch(staged.url("desk"), meta={**watching_meta(MODERN_VERSION), "pallas/stream": "delta"})
-
-    told = [(one["kind"].removeprefix("assistant_"), one["agent"], one.get("text")) for one in watched.payloads]
-    turns = [one for one in told if one[0] == "chunk"]
-    # Each turn's live text stands right before its chunk and is the same.
-    assert [("chunk", *one[1:]) for one in told if one[0] == "delta" and one[2] != "All "][:-1] == turns[:-1]
-    assert "".join(deltas_of(watched, "desk", 4)) == "All found."
-
-
 async def test_an_agent_that_works_twice_in_a_call_streams_the_live_text_of_each_turn_as_that_turns(
     tmp_path: Path,
 ) -> None:

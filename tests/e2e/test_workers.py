@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import socket
 from collections import Counter
@@ -26,7 +25,6 @@ from tests.e2e.fleet import fleet
 from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.clients import EACH_ERA, MODERN_VERSION, Connect, raw_client, text_of, tool_params
 from tests.support.exposition import lint
-from tests.support.threads_api import stream_of
 from tests.support.waiting import eventually
 from tests.support.watching import calling
 
@@ -81,18 +79,6 @@ async def test_clients_of_either_era_need_no_sticky_sessions(connect: Connect, s
         assert text_of(await client.call_tool("send_message", {"message": "again"})) == "said again"
 
 
-async def test_the_session_of_one_worker_is_good_for_the_other(served: WorkerManager) -> None:
-    one, other = sorted(served.pids)
-    with served.only(one):
-        async with raw_client(served.url("peer"), protocol_version=INITIALIZE) as client:
-            await client.initialize()
-            session = client.session_id
-    with served.only(other):
-        async with raw_client(served.url("peer"), protocol_version=INITIALIZE) as client:
-            client.session_id = session
-            assert answer_of(await client.call_tool("send_message", {"message": "hi"})).text == "said hi"
-
-
 async def test_nested_calls_come_back_to_the_worker_that_makes_them(served: WorkerManager) -> None:
     answers = []
     for pid in sorted(served.pids):  # few at once: a busy machine connects slowly, and a peer is waited for 5 s
@@ -117,53 +103,6 @@ async def test_what_a_peer_does_is_relayed(served: WorkerManager) -> None:
     assert "peer/send_message: completed" in told
 
 
-async def test_parameters_and_openai_clients_are_answered_alike_by_every_worker(served: WorkerManager) -> None:
-    told, calls = [], []
-    for pid in sorted(served.pids):
-        async with _door(served, pid, "/v1") as http:
-            listed = (await http.get("/models")).json()
-            asked = {"model": "peer", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.25, "seed": 7}
-            whole = (await http.post("/chat/completions", json=asked)).raise_for_status()
-            sent = served.llm.requests[-1].body
-            live = (await http.post("/chat/completions", json={**asked, "stream": True})).raise_for_status()
-            cold = await http.post("/chat/completions", json={**asked, "temperature": -1})
-            nobody = await http.post("/chat/completions", json={**asked, "model": "nobody"})
-            params = {"temperature": 0.5, "response_format": {"type": "text"}}
-            over_mcp = await ask(served.url("peer"), "by MCP", params=params)
-            sent_over_mcp = served.llm.requests[-1].body["temperature"]
-            hot = await ask(served.url("peer"), "by MCP", params={"temperature": 3})
-        told.append(
-            [
-                [model["id"] for model in listed["data"]],
-                whole.json()["choices"][0]["message"]["content"],
-                (sent["temperature"], sent["seed"]),
-                "".join(_delta(line) for line in live.text.splitlines() if line.startswith("data: {")),
-                live.text.splitlines()[-2],
-                [(one.status_code, one.json()["error"]["code"]) for one in (cold, nobody)],
-                (over_mcp.text, sent_over_mcp),
-                (hot.is_error, hot.text.partition(".")[0], hot.meta["stop_reason"]),
-            ]
-        )
-        calls.append([whole.headers["x-request-id"], live.headers["x-request-id"], over_mcp.meta["call_id"]])
-
-    assert told[0] == told[1]
-    assert told[0] == [
-        ["root", "peer"],
-        "said hi",
-        (0.25, 7),
-        "said hi",
-        "data: [DONE]",
-        [(400, "bad_params"), (404, "model_not_found")],
-        ("said by MCP", 0.5),
-        (True, "params", "bad_params"),
-    ]
-
-    ids = {one for of_worker in calls for one in of_worker}
-    ended = await served.calls_ended(lambda records: ids <= {record["call_id"] for record in records})
-    worker_of = {record["call_id"]: record["worker"] for record in ended}
-    assert sorted([worker_of[one] for one in of_worker] for of_worker in calls) == [[1, 1, 1], [2, 2, 2]]
-
-
 async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(served: WorkerManager) -> None:
     thread_id, turns = None, []
     for number, pid in enumerate(2 * sorted(served.pids), start=1):
@@ -183,22 +122,6 @@ async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(se
 
     ended = of_thread(await served.calls_ended(lambda records: len(of_thread(records)) == len(turns)))
     assert [record["worker"] for record in ended] in ([1, 2, 1, 2], [2, 1, 2, 1])
-
-
-async def test_a_question_of_a_thread_is_answered_and_its_stream_goes_on_at_another_worker(
-    served: WorkerManager,
-) -> None:
-    one, other = sorted(served.pids)
-    async with AsyncExitStack() as stack:
-        first, second, third = [await _kept(served, pid, stack) for pid in (one, other, other)]
-        asked = (await first.post("/agents/peer/chat", json={"message": "ask"})).raise_for_status().json()
-        path, (question,) = f"/threads/{asked['threadId']}/answers", asked["questions"]
-        events = await stack.enter_async_context(stream_of(second, path, {"answers": {}}))
-        assert (await events.event("question"))["id"] == question["id"]
-        given = {question["id"]: {"action": "accept", "content": {"name": "Ada"}}}
-        answered = (await third.post(path, json={"answers": given})).raise_for_status().json()
-        final = await events.event("final")
-    assert (asked["stopReason"], answered["content"], final["content"]) == ("input_needed", *2 * ('{"name": "Ada"}',))
 
 
 @pytest.mark.parametrize(("begun", "cancelled", "path"), [(0, 1, ROOT), (1, 0, ROOT), (0, 0, ROOT), (0, 1, ALL)])
@@ -254,21 +177,6 @@ async def asked_of(client: RawClient, message: str = "ask") -> dict[str, Any]:
     (id_,) = result["inputRequests"]
     responses = {id_: {"action": "accept", "content": {"name": "Ada"}}}
     return {**call, "requestState": result["requestState"], "inputResponses": responses}
-
-
-@pytest.mark.parametrize("repeated", [0, 1])
-async def test_a_call_of_2026_goes_on_whichever_worker_gets_the_repeated_request(
-    repeated: int, served: WorkerManager
-) -> None:
-    async with AsyncExitStack() as stack:
-        clients = await _clients_of_each(served, stack)
-        again = await asked_of(clients[0])
-        meta = {**CAN_BE_ASKED, "progressToken": 1}
-        async with clients[repeated].in_flight("tools/call", again, meta=meta) as call:
-            assert answer_of(await call.reply()).text == '{"name": "Ada"}'
-        assert "peer step 3 (llm)" in str(call.notifications)
-        for client in clients:
-            assert (await client.request("tools/call", again, meta=CAN_BE_ASKED)).error["code"] == -32602
 
 
 async def test_the_metrics_are_those_of_a_single_process(served: WorkerManager) -> None:
@@ -421,7 +329,6 @@ async def test_every_log_line_is_whole_and_says_its_worker(served: WorkerManager
 
 async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp_path: Path) -> None:
     async with fleet(tmp_path, "--per-port", late_requests=True) as leaving:
-        folder = _shared_folder(leaving)
         asked = [("peer", "hang"), ("root", "late errand")] * 4
         urls = {name: f"http://127.0.0.1:{leaving.ports[name]}/mcp" for name in ("root", "peer")}
         calls = [
@@ -451,7 +358,6 @@ async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp
     assert {record["worker"] for record in leaving.records("stopping")} == {1, 2}
     assert len(leaving.records("call ended")) == 32  # the nested ones too
     assert [line for line in leaving.log_text.splitlines() if '"level": "ERROR"' in line] == []
-    assert not folder.exists()
 
 
 async def answer_to(connect: Connect, url: str) -> str:
@@ -462,16 +368,10 @@ async def answer_to(connect: Connect, url: str) -> str:
 
 @asynccontextmanager
 async def _door(served: WorkerManager, pid: int, path: str) -> AsyncGenerator[httpx.AsyncClient]:
-    """A client of one worker."""
     base = f"{served.base_url}{path}"
     with served.only(pid):
         async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
             yield http
-
-
-async def _kept(served: WorkerManager, pid: int, stack: AsyncExitStack) -> httpx.AsyncClient:
-    """A client of the threads API that keeps its connection to one worker."""
-    return await stack.enter_async_context(served.client_of(pid, f"{served.base_url}/api/v1"))
 
 
 async def _clients_of_each(served: WorkerManager, stack: AsyncExitStack) -> list[RawClient]:
@@ -483,17 +383,6 @@ async def _clients_of_each(served: WorkerManager, stack: AsyncExitStack) -> list
             await client.request("tools/list")
         clients.append(client)
     return clients
-
-
-def _delta(line: str) -> str:
-    choices = json.loads(line.removeprefix("data: "))["choices"]
-    return str(choices[0]["delta"].get("content") or "") if choices else ""
-
-
-def _shared_folder(served: WorkerManager) -> Path:
-    [pid, *_] = served.pids
-    variables = Path(f"/proc/{pid}/maps").read_text()
-    return Path(re.findall(r"(/\S*pallas-workers-\w+)/", variables)[0])
 
 
 def _call_of(agent: str, message: str) -> bytes:

@@ -6,57 +6,34 @@ import os
 import re
 import signal
 import stat
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_asyncio
 
-from tests.e2e.fleet import fleet
-from tests.support.askable_callers import CAN_BE_ASKED, INVALID_PARAMS
+from tests.e2e.fleet import ADA, call_by, fleet, runs
+from tests.support.askable_callers import INVALID_PARAMS
+from tests.support.calling import answer_of
 from tests.support.certificates import TLS_FILES, write_certificate
-from tests.support.clients import MODERN_VERSION
+from tests.support.clients import raw_client
 from tests.support.threads_api import stream_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
     import httpx
 
     from tests.e2e.fleet import WorkerManager
-
-ASK = {"name": "send_message", "arguments": {"message": "ask"}}
-ADA = {"action": "accept", "content": {"name": "Ada"}}
-MODERN = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": "tools/call", "mcp-name": "send_message"}
-ACCEPT = {"accept": "application/json, text/event-stream"}
-
-
-async def call(http: httpx.AsyncClient, url: str, **params: Any) -> dict[str, Any]:
-    """The response to a call of 2026-07-28."""
-    meta = {**CAN_BE_ASKED, "io.modelcontextprotocol/protocolVersion": MODERN_VERSION}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**ASK, **params, "_meta": meta}}
-    return dict((await http.post(url, json=body, headers={**MODERN, **ACCEPT})).json())
+    from tests.support.clients import RawCall
 
 
 async def asked(http: httpx.AsyncClient, url: str) -> dict[str, Any]:
     """What the repeated request of a call adds."""
-    result = (await call(http, url))["result"]
+    result = (await call_by(http, url))["result"]
     return {"requestState": result["requestState"], "inputResponses": dict.fromkeys(result["inputRequests"], ADA)}
-
-
-async def test_live_events_and_the_end_of_a_turn_reach_a_client_of_another_worker(tmp_path: Path) -> None:
-    async with fleet(tmp_path, database="sqlite:///threads.db") as served, AsyncExitStack() as stack:
-        api = f"{served.base_url}/api/v1"
-        clients = [await stack.enter_async_context(served.client_of(pid, api)) for pid in served.pids]
-        chat = {"message": "delegate hang on", "background": True}
-        async with stream_of(clients[0], "/agents/root/chat", chat) as first:
-            thread_id = (await first.event("thread"))["threadId"]
-            await first.event("tool_call")
-            await served.gate.wait_for_entered(1)
-        async with stream_of(clients[1], f"/threads/{thread_id}/answers", {"answers": {}}) as second:
-            assert (await second.event("tool_call"))["toolName"] == "peer/send_message"
-            assert (await clients[1].post(f"/threads/{thread_id}/cancel")).status_code == 204
-            await served.gate.wait_for_cancelled(1)
-            assert (await second.event("error"))["reason"] == "cancelled"
 
 
 async def test_a_turn_whose_worker_is_killed_ends_the_stream_of_another_worker_with_an_error(tmp_path: Path) -> None:
@@ -81,10 +58,10 @@ async def test_a_name_that_a_client_forges_continues_no_call_and_the_state_stays
         assert name != another
         for forged in (another, "0" * 8, "", "../../etc", name.upper() + "x"):
             state = {**again, "requestState": f"{forged}.{sealed}"}
-            assert (await call(other, url, **state))["error"]["code"] == INVALID_PARAMS
+            assert (await call_by(other, url, **state))["error"]["code"] == INVALID_PARAMS
         for changed in (f"{another}.{sealed}", sealed):
-            assert (await call(one, url, **{**again, "requestState": changed}))["error"]["code"] == INVALID_PARAMS
-        results = [await call(http, url, **again) for http in (other, one)]
+            assert (await call_by(one, url, **{**again, "requestState": changed}))["error"]["code"] == INVALID_PARAMS
+        results = [await call_by(http, url, **again) for http in (other, one)]
     assert results[0]["result"]["content"][0]["text"] == '{"name": "Ada"}'
     assert results[1]["error"]["code"] == INVALID_PARAMS
 
@@ -103,7 +80,7 @@ async def test_a_repeated_request_reaches_its_call_per_port_and_with_tls(tls: bo
             await stack.enter_async_context(served.client_of(pid, base, trusting or True)) for pid in served.pids
         ]
         again = await asked(clients[0], "/mcp")
-        result = (await call(clients[1], "/mcp", **again))["result"]
+        result = (await call_by(clients[1], "/mcp", **again))["result"]
     assert result["content"][0]["text"] == '{"name": "Ada"}'
 
 
@@ -124,3 +101,86 @@ async def test_the_sockets_are_of_the_gateways_user_alone_and_that_of_a_killed_w
 def shared_folder(served: WorkerManager) -> Path:
     [pid, *_] = served.pids
     return Path(re.findall(r"(/\S*pallas-workers-\w+)/", Path(f"/proc/{pid}/maps").read_text())[0])
+
+
+# --- messages by way of the parent ------------------------------------------------------------------------------------
+
+SESSION = "made-up.f"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+ASK = {"name": "send_message", "arguments": {"message": "ask"}}
+CALLS = 20
+UNFITTING = "[" + ",".join(['""'] * 21_500) + "]"
+"""64 KB as it stands here, 86 KB where a space follows each comma. It fits no field, so the caller is asked again."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[WorkerManager]:
+    async with fleet(tmp_path_factory.mktemp("fleet")) as running:
+        yield running
+
+
+async def asking(served: WorkerManager, pid: int, stack: AsyncExitStack) -> tuple[RawCall, str]:
+    """A call of the initialize era at one worker that asks its client, and the id of its question."""
+    client = await stack.enter_async_context(raw_client(served.url("peer"), protocol_version="2025-11-25"))
+    with served.only(pid):
+        await client.initialize()
+        client.session_id = SESSION
+        call = await stack.enter_async_context(client.in_flight("tools/call", ASK))
+        return call, await question_on(call)
+
+
+async def question_on(call: RawCall, number: int = 1) -> str:
+    """Return the id of the question of this number on the stream of a call, once it is there."""
+    while len(asked := [one for one in call.notifications if one["method"] == "elicitation/create"]) < number:
+        await call.wait_for_notifications(len(call.notifications) + 1, 60)
+    return str(asked[number - 1]["id"])
+
+
+async def answer(served: WorkerManager, pid: int, question: str, content: str) -> int:
+    """Send an answer, written as it stands here, to one worker; return the status."""
+    body = f'{{"jsonrpc":"2.0","id":"{question}","result":{{"action":"accept","content":{{"name":{content}}}}}}}'
+    headers = {"mcp-session-id": SESSION, "content-type": "application/json"}
+    async with served.client_of(pid, headers=headers) as http:
+        return (await http.post(served.url("peer"), content=body)).status_code
+
+
+@contextmanager
+def standing_still(pid: int) -> Generator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_an_answer_that_grows_when_it_is_written_again_reaches_its_call_and_so_do_later_ones(
+    served: WorkerManager,
+) -> None:
+    one, other = sorted(served.pids)
+    async with AsyncExitStack() as stack:
+        call, question = await asking(served, one, stack)
+        assert await answer(served, other, question, UNFITTING) == 202
+        assert await answer(served, other, await question_on(call, 2), '"Ada"') == 202
+        assert answer_of(await call.reply()).text == '{"name": "Ada"}'
+    assert served.records("worker message unreadable") == served.records("worker ended") == []
+
+
+async def test_no_answer_is_lost_while_messages_between_workers_wait(served: WorkerManager) -> None:
+    one, other = sorted(served.pids)
+    async with AsyncExitStack() as stack:
+        asked = [await asking(served, one, stack) for _ in range(CALLS)]
+        with standing_still(served.program.pid):
+            statuses = [await answer(served, other, question, f'"{"x" * 60_000}"') for _, question in asked]
+        assert statuses == [202] * CALLS
+        replies = [await call.reply(60) for call, _ in asked]
+    assert {answer_of(reply).text[:20] for reply in replies} == {'{"name": "xxxxxxxxxx'}
+
+
+async def test_workers_end_when_their_parent_is_gone_whatever_it_sent_before(served: WorkerManager) -> None:
+    one, other = workers = sorted(served.pids)
+    async with AsyncExitStack() as stack:
+        call, question = await asking(served, one, stack)
+        assert await answer(served, other, question, UNFITTING) == 202
+        await question_on(call, 2)
+    served.program.signal(signal.SIGKILL)
+    await eventually(lambda: not any(map(runs, workers)), 60, what="the end of both workers")

@@ -32,7 +32,6 @@ OK, LIMITED = "ok", "rate_limit_exceeded"
 
 
 def limits(**rule: Any) -> dict[str, Any]:
-    """Settings of a gateway with one rule."""
     return {"openai_api": True, "limits": {"rules": [rule]}}
 
 
@@ -44,13 +43,10 @@ async def outcome_of(http: httpx.AsyncClient, message: str = "hello", agent: str
 
 
 async def clients_of_each(served: WorkerManager, stack: AsyncExitStack) -> list[httpx.AsyncClient]:
-    """A client for each worker, which it stays connected to."""
     return [await stack.enter_async_context(served.client_of(pid)) for pid in sorted(served.pids)]
 
 
 async def until(outcome: str, http: httpx.AsyncClient, seconds: float = 30) -> None:
-    """Call until a call has this outcome."""
-
     async def has_come() -> bool:
         return await outcome_of(http) == outcome
 
@@ -58,7 +54,6 @@ async def until(outcome: str, http: httpx.AsyncClient, seconds: float = 30) -> N
 
 
 def reload(served: WorkerManager, **gateway: Any) -> None:
-    """Have the gateway reload with other settings."""
     file = served.folder / "agents.yaml"
     document = yaml.safe_load(file.read_text())
     document["gateway"] |= gateway
@@ -67,7 +62,6 @@ def reload(served: WorkerManager, **gateway: Any) -> None:
 
 
 def begun(served: WorkerManager, clients: list[httpx.AsyncClient]) -> list[asyncio.Task[str]]:
-    """A call of each client that does not end before the gate opens."""
     del served
     return [asyncio.create_task(outcome_of(http, "hang")) for http in clients]
 

@@ -1,15 +1,18 @@
 """Gateways whose model calls the tools that a message names, and whose downstream asks."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from mcp import Client
 from starlette.types import Receive, Scope, Send
 
 from pallas_gateway.process.workers.forwarding import WorkerForwarding
-from tests.support.asking import FORM
+from tests.support.askable_callers import Person, client_of
+from tests.support.asking import FORM, Asking, asking_downstream
+from tests.support.downstreams import Era
 from tests.support.gateway import Agent, Project, Running, running, until_idle, write_project
 from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn, call_tools, say, scripted_llm
 
@@ -103,3 +106,27 @@ async def forwarding_of(served: Running, folder: Path) -> AsyncIterator[WorkerFo
     served.gateway.sessions.elsewhere = forwarding
     async with forwarding:
         yield forwarding
+
+
+@asynccontextmanager
+async def asking_gateway(
+    path: Path, agent: Agent | None = None, *, era: Era = "modern", server: Mapping[str, Any] | None = None, **more: Any
+) -> AsyncIterator[tuple[Running, Asking]]:
+    """The gateway of `user`, and the downstream that asks; `server` are more settings of that one."""
+    async with (
+        asking_downstream(era) as downstream,
+        gateway_of(path, {"url": downstream.url, **(server or {})}, agent, **more) as served,
+    ):
+        yield served, downstream
+
+
+@asynccontextmanager
+async def asked_by(
+    path: Path, person: Person, agent: Agent | None = None, *, mode: str = "legacy", **more: Any
+) -> AsyncIterator[tuple[Client, Running, Asking]]:
+    """A client of `user` by which `person` is asked, with the gateway and its downstream."""
+    async with (
+        asking_gateway(path, agent, **more) as (served, downstream),
+        client_of(served.url("user"), person, mode) as client,
+    ):
+        yield client, served, downstream

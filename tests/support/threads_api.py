@@ -36,15 +36,13 @@ class Api:
     http: httpx.AsyncClient
 
     async def chat(self, message: str, *, agent: str = "user", **body: Any) -> dict[str, Any]:
-        response = await self.http.post(f"/agents/{agent}/chat", json={"message": message, **body})
-        return dict(response.raise_for_status().json())
+        return await chat(self.http, message, agent=agent, **body)
 
     async def answer(self, thread_id: str, answers: dict[str, Any], **headers: str) -> httpx.Response:
         return await self.http.post(f"/threads/{thread_id}/answers", json={"answers": answers}, headers=headers)
 
     async def last(self, thread_id: str) -> dict[str, Any]:
-        found = await self.http.get(f"/threads/{thread_id}/messages")
-        return dict(found.raise_for_status().json()["messages"][-1])
+        return (await messages(self.http, thread_id))[-1]
 
     def stream(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager[Stream]:
         return stream_of(self.http, path, body)
@@ -108,6 +106,16 @@ async def serving(path: Path, agent: Agent | None = None, script: Any = None, **
         http_of(served) as http,
     ):
         yield Api(served, downstream, http)
+
+
+async def chat(http: httpx.AsyncClient, message: str, *, agent: str = "solo", **body: Any) -> dict[str, Any]:
+    response = await http.post(f"/agents/{agent}/chat", json={"message": message, **body})
+    return dict(response.raise_for_status().json())
+
+
+async def messages(http: httpx.AsyncClient, thread_id: str, **query: Any) -> list[dict[str, Any]]:
+    found = await http.get(f"/threads/{thread_id}/messages", params=query)
+    return list(found.raise_for_status().json()["messages"])
 
 
 def http_of(served: Running) -> httpx.AsyncClient:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.support.clients import MODERN_VERSION, READ_SECONDS, RawCall, RawClient, RawReply, raw_client, tool_params
-from tests.support.downstreams import StatelessDownstream, stateless_downstream
+from tests.support.downstreams import Era, StatelessDownstream, stateless_downstream
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.scripted_llm import (
     CallTools,
@@ -105,14 +105,15 @@ class Stage:
 @asynccontextmanager
 async def stage(
     path: Path,
-    script: Script,
+    script: Script | Sequence[Turn],
     agents: Mapping[str, Agent] = SOLO,
     *,
     peers: Mapping[str, Mapping[str, Any]] | None = None,
     gateway: Mapping[str, Any] | None = None,
+    era: Era = "both",
 ) -> AsyncGenerator[Stage]:
     """Serve `agents`; `peers` are more servers of fastagent.config.yaml, `gateway` that section of agents.yaml."""
-    async with scripted_llm(script) as llm, stateless_downstream() as tools:
+    async with scripted_llm(script) as llm, stateless_downstream(era=era) as tools:
         servers = {"tools": {"transport": "http", "url": tools.url}, **(peers or {})}
         project = write_project(path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway)
         async with running(project) as served:

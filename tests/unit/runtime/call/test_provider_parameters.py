@@ -1,4 +1,4 @@
-"""How providers want parameters, as far as no request over HTTP shows it (tests/e2e/test_parameters_on_the_wire.py)."""
+"""How providers want parameters, as far as no request over HTTP shows it (tests/e2e/test_provider_parameters.py)."""
 
 import importlib
 from typing import Any
