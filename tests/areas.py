@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 AREAS: dict[str, tuple[str, ...]] = {
-    "calls": ("e2e/test_conversation.py", "e2e/test_loop_guard.py", "e2e/test_tool_limits.py"),
+    "calls": ("e2e/test_conversation.py", "e2e/test_loop_guard.py", "e2e/test_resumed_calls.py"),
     "calls/asking": ("e2e/test_question_table.py", "e2e/test_questions.py"),
     "calls/events": ("e2e/test_watching.py", "e2e/test_relay.py"),
     "changes": ("repairs", "e2e/test_modes.py"),
@@ -37,7 +37,7 @@ AREAS: dict[str, tuple[str, ...]] = {
         *("cli/test_documented_*.py", "e2e/test_documented_*.py", "e2e/test_documentation.py", "unit/test_pages.py"),
         "example/test_first_hour.py",
     ),
-    "doors/api": ("e2e/test_documents.py", "e2e/test_threads_openapi.py"),
+    "doors/api": ("e2e/test_documents.py", "e2e/test_threads.py"),
     "doors/http": ("e2e/test_http_surface.py", "e2e/test_front_page.py"),
     "doors/mcp": ("e2e/test_main_job.py", "e2e/test_protocols.py", "e2e/test_tool_lists.py", "e2e/test_all_agents.py"),
     "doors/openai": ("e2e/test_openai_api.py", "e2e/test_responses_api.py"),

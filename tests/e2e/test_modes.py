@@ -94,15 +94,12 @@ async def test_per_port_answers_probes_and_metrics_on_every_port(ports: Ports, t
                 assert f'pallas_agent_info{{agent="{name}",port="{getattr(ports, name)}"}} 1.0' in metrics
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-async def test_one_agent_alone_is_at_its_own_port_without_a_registry(
-    version: str, ports: Ports, tmp_path: Path
-) -> None:
+async def test_one_agent_alone_is_at_its_own_port_without_a_registry(ports: Ports, tmp_path: Path) -> None:
     arguments = project_arguments(ports)
     arguments["agents"]["two"].settings["depends_on"] = ["one"]  # which is not started for it
     async with running(write_project(tmp_path, **arguments), overrides=Overrides(agent="two")) as served:
-        assert (await ask(f"{ports.of('two')}/mcp", version=version)).meta["agent"] == "two"
-        assert (await health(f"{ports.of('two')}/mcp", version=version))["status"] == "ok"
+        assert (await ask(f"{ports.of('two')}/mcp")).meta["agent"] == "two"
+        assert (await health(f"{ports.of('two')}/mcp"))["status"] == "ok"
         for path in (REGISTRY, "/v0.1/servers", "/agents/two/mcp"):
             assert (await get(f"{ports.of('two')}{path}")).status_code == 404
         for path in ("/livez", "/readyz", "/metrics"):
@@ -223,16 +220,18 @@ async def test_the_setting_is_named_only_to_callers_that_may_view_an_agent(
     assert refused == (token == "wrong")
 
 
-async def test_per_port_the_registrys_port_says_where_an_agent_is(tmp_path: Path) -> None:
-    with ExitStack() as reserved:
-        registry, one = (reserved.enter_context(reserved_port()) for _ in range(2))
-        agents = {"one": Agent(settings={"port": one})}
-        deployment = {"registry_port": registry, "host": "127.0.0.1"}
-        project = write_project(tmp_path, agents, gateway={"host": "127.0.0.1"}, deployment=deployment)
-        async with running(project, overrides=Overrides(per_port=True)) as served:
-            at_path = await error_at(f"{served.base_url}/agents/one/mcp")
-            other = await error_at(f"{served.base_url}/agents/two/mcp")
-            at_once = await error_at(f"{served.base_url}/mcp")
-    assert at_path == f"agent 'one' has a port of its own (gateway.per_port): http://127.0.0.1:{one}/mcp"
+async def test_per_port_the_registrys_port_says_where_an_agent_is(ports: Ports, tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, **project_arguments(ports)), overrides=PER_PORT):
+        at_path = await error_at(f"{ports.of('registry')}/agents/one/mcp")
+        other = await error_at(f"{ports.of('registry')}/agents/nobody/mcp")
+        at_once = await error_at(f"{ports.of('registry')}/mcp")
+    assert at_path == f"agent 'one' has a port of its own (gateway.per_port): {ports.of('one')}/mcp"
     assert other == "no agent on this port"
     assert at_once == "each agent is at /mcp on a port of its own; without `gateway.per_port` (--per-port) all are here"
+
+
+async def test_per_port_a_name_that_the_gateway_does_not_know_gets_421(ports: Ports, tmp_path: Path) -> None:
+    project, headers = write_project(tmp_path, **project_arguments(ports)), {"Host": f"box.example.com:{ports.one}"}
+    async with running(project, overrides=PER_PORT), httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.post(f"{ports.of('one')}/mcp", headers=headers, json={})
+    assert answer.status_code == 421

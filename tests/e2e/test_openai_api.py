@@ -254,16 +254,13 @@ async def test_tools_that_open_webui_sends_with_every_message_are_ignored_and_na
 
     lines = answer.text.splitlines() if stream else [f"data: {answer.text}"]
     bodies = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    texts = [choice.get("delta", choice.get("message", {})).get("content", "") for choice in _choices(bodies)]
+    choices = [choice for body in bodies for choice in body["choices"]]
+    texts = [choice.get("delta", choice.get("message", {})).get("content", "") for choice in choices]
     assert answer.status_code == 200
     assert "".join(texts) == "Let me see.\n\nIt is 3."
     assert bodies[-1]["pallas"] == {"params": {"ignored": ["tools"]}}
     assert "tools__add" in [tool["function"]["name"] for tool in sent["tools"]]
     assert not set(OPEN_WEBUI_TOOLS) & {tool["function"]["name"] for tool in sent["tools"]}
-
-
-def _choices(bodies: list[Any]) -> list[Any]:
-    return [choice for body in bodies for choice in body["choices"]]
 
 
 async def test_what_cannot_be_answered_is_refused_with_what_to_change(tmp_path: Path) -> None:

@@ -172,9 +172,7 @@ async def test_the_tools_schema_shows_exactly_what_this_agents_callers_may_set_a
         assert [set_in(one) for one in staged.llm.requests] == [{"seed": 1}, {"seed": 8}]
 
 
-async def test_callers_choose_a_model_and_an_instruction_where_the_agent_lets_them_for_one_call(
-    tmp_path: Path,
-) -> None:
+async def test_callers_choose_a_model_and_an_instruction_for_a_call_where_the_agent_lets_them(tmp_path: Path) -> None:
     async with household(tmp_path) as staged:
         params = {"model": MODELS[1], "system_override": "You are {{file:agents.yaml}}.", "max_tokens": 5000}
         chosen = await result_of(staged, "open", params)

@@ -52,10 +52,6 @@ async def get(
         return await http.get(url, headers=said)
 
 
-def refused(reply: httpx.Response) -> Refusal:
-    return refusal_of(reply.status_code, reply.headers)
-
-
 # Metadata (RFC 9728)
 
 
@@ -160,7 +156,9 @@ async def test_filtered_registry_shows_each_caller_what_it_may_view(path: str, t
         token: sorted(names) for token, names in tokens.items()
     }
     assert {reply.headers["vary"].lower() for reply in (*replies.values(), again)} == {"authorization"}
-    assert [refused(reply) for reply in rejected] == [Refusal(401, {"error": "invalid_token"})] * 3
+    assert [refusal_of(one.status_code, one.headers) for one in rejected] == [
+        Refusal(401, {"error": "invalid_token"})
+    ] * 3
     assert again.status_code == 200  # what another caller knows already is nothing this one has
 
 

@@ -67,6 +67,7 @@ class Fault:
         return lambda _: self.turn(served)
 
 
+SILENT = "its provider sent nothing for {patience} s"
 PAGE = Reply(502, b"<html><body>Bad gateway</body></html>", "text/html", {"retry-after": "0.01"})
 FAULTS: Mapping[str, Fault] = {
     "ended early": Fault(
@@ -103,10 +104,14 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "a page": Fault(lambda _: PAGE, "its provider answered 502 (try again later)", requests=3),
     "garbage": Fault(lambda _: garbage(), INCOMPLETE),
-    "silence": Fault(
-        lambda _: hang(Gate()), "its provider sent nothing for {patience} s", agent="impatient", reason="llm_timeout"
+    "silence": Fault(lambda _: hang(Gate()), SILENT, agent="impatient", reason="llm_timeout"),
+    "silence after text": Fault(
+        lambda _: stream(["Once ", "upon."], Gate()), SILENT, text="Once ", agent="impatient", reason="llm_timeout"
     ),
 }
+PINGS = Fault(
+    lambda _: Reply(200, b"", "text/event-stream", pings=b": ping\n\n"), SILENT, agent="impatient", reason="llm_timeout"
+)
 DIFFERENT: Mapping[tuple[str, str], dict[str, Any]] = {
     **{(one.name, "garbage"): {"requests": 2} for one in CHAT},  # the second without a stream
     **{
@@ -129,7 +134,7 @@ async def test_every_failure_is_reported_in_the_same_words(
     caplog.set_level(logging.WARNING, logger="pallas.runtime")
     name, model = shared.provider.name, shared.provider.model.partition("?")[0]
     found, expected = {}, {}
-    for what, plain in FAULTS.items():
+    for what, plain in {**FAULTS, **({"pings": PINGS} if name == GENERIC.name else {})}.items():
         fault = replace(plain, **DIFFERENT.get((name, what), {}))
         async with (
             shared.playing(fault.script(shared)) as served,
@@ -203,37 +208,6 @@ def addressed(provider: Provider, port: int) -> Provider:
     texts = provider.config, provider.environ
     config, environ = ({name: value.replace("{url}", url) for name, value in some.items()} for some in texts)
     return replace(provider, config=config, environ=environ)
-
-
-@in_shared_gateways("silence")
-async def test_a_model_that_falls_silent_is_a_timeout(shared: Served) -> None:
-    gate = Gate()
-    async with (
-        shared.playing([stream(["Once ", "upon."], gate)]) as served,
-        served.in_flight(agent="impatient") as call,
-    ):
-        await call.wait_for_notifications(2)
-        await once_silent(served, call)
-        answer = answer_of(await call.reply())
-
-    text, reason = failure(answer)
-    assert text.endswith(f": its provider sent nothing for {served.provider.patience} s")
-    assert (reason, served.outcomes) == ("llm_timeout", (0, 1))
-    assert deltas_of(call) == ["Once "]
-
-
-@in_shared_gateways("silence", providers=[GENERIC])
-async def test_a_model_that_sends_only_pings_is_a_timeout(shared: Served) -> None:
-    async with (
-        shared.playing(lambda _: Reply(200, b"", "text/event-stream", pings=b": ping\n\n")) as served,
-        served.in_flight(agent="impatient") as call,
-    ):
-        await once_silent(served, call)
-        answer = answer_of(await call.reply())
-
-    text, reason = failure(answer)
-    assert text.endswith(f": its provider sent nothing for {served.provider.patience} s")
-    assert (reason, served.outcomes) == ("llm_timeout", (0, 1))
 
 
 @over_providers("refused")

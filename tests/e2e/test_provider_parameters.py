@@ -51,21 +51,21 @@ async def test_a_call_without_tools_or_stop_texts_sends_neither_as_null_or_empty
     assert request.body.keys().isdisjoint({"tools", "stop", "stop_sequences"})
 
 
-async def test_later_models_of_claude_get_no_sampling(tmp_path: Path) -> None:
-    provider = replace(ANTHROPIC, model="anthropic.claude-opus-4-7")
+@pytest.mark.parametrize(
+    ("provider", "params"),
+    [
+        (replace(ANTHROPIC, model="anthropic.claude-opus-4-7"), {"temperature": 0.25, "top_p": 0.75, "top_k": 40}),
+        (CODEX, {"max_tokens": 500}),  # which its endpoint refuses
+    ],
+    ids=["later models of Claude", "codex"],
+)
+async def test_what_a_model_does_not_take_is_ignored(provider: Provider, params: Any, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda _: say("Done.")) as served:
-        notes = notes_of(await result_of(served, temperature=0.25, top_p=0.75, top_k=40))
-
-    assert notes == {"ignored": ["temperature", "top_p", "top_k"]}
-    assert not {"temperature", "top_p", "top_k"} & served.llm.requests[0].body.keys()
-
-
-async def test_codex_ignores_a_limit_of_tokens_which_its_endpoint_refuses(tmp_path: Path) -> None:
-    async with serving(tmp_path, CODEX, [say("Done.")]) as served:
-        result = await result_of(served, max_tokens=500)
+        result = await result_of(served, **params)
 
     assert [block["text"] for block in result["content"]] == ["Done."]
-    assert notes_of(result) == {"ignored": ["max_tokens"]}
+    assert notes_of(result) == {"ignored": [*params]}
+    assert not params.keys() & served.llm.requests[0].body.keys()
 
 
 BY_TOOL = replace(ANTHROPIC, config={**ANTHROPIC.config, "structured_output_mode": "tool_use"})
@@ -73,7 +73,7 @@ BY_TOOL = replace(ANTHROPIC, config={**ANTHROPIC.config, "structured_output_mode
 
 async def test_gemini_gets_its_tools_and_the_schema_at_once_where_it_takes_both(tmp_path: Path) -> None:
     provider = replace(GEMINI, model="google.gemini-3.5-flash")
-    async with serving(tmp_path, provider, calls_twice_then_answers) as served:
+    async with serving(tmp_path, provider, calls_twice_then_judges) as served:
         await result_of(served, response_format=AS_SCHEMA)
 
     assert all("tools__echo" in one.tools for one in served.llm.requests)
@@ -160,13 +160,6 @@ def calls_twice_then_judges(request: LlmRequest) -> Turn:
     if "return_structured_output" in request.tools:
         return call_tools([("return_structured_output", {"verdict": "Ann"})])
     return say('{"verdict": "Ann"}')
-
-
-def calls_twice_then_answers(request: LlmRequest) -> Turn:
-    """A model that calls tools twice if it has any, then writes text, and then what fits the schema."""
-    if request.number <= 2 and request.tools:
-        return call_tools([("tools__echo", {"text": f"call {request.number}"})])
-    return say('{"name": "Ann"}' if request.number > 3 or not request.tools else "It is Ann.")
 
 
 async def test_an_allow_list_holds_for_models_of_bedrock_that_read_of_their_tools_in_the_prompt(tmp_path: Path) -> None:

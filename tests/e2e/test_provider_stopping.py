@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROVIDERS = (BEDROCK, GEMINI, ANTHROPIC_VERTEX)
-"""Two with a silent model, the third with a silent login."""
 
 
 async def test_silent_providers_keep_no_call_and_no_process(tmp_path: Path) -> None:

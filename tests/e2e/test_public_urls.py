@@ -130,7 +130,6 @@ async def test_no_answer_leads_to_plain_http_or_elsewhere(setting: Setting, port
 
 
 async def walked(base: str, tls: ssl.SSLContext | None, g: Guarded, paths: Sequence[str], step: int) -> Counter[int]:
-    """How often each status came of every request to these paths that this knows."""
     statuses: Counter[int] = Counter()
     async with httpx.AsyncClient(base_url=base, verify=tls or True, trust_env=False, timeout=30) as http:
         for method, path, headers, body in itertools.islice(requests(g, paths), 0, None, step):
@@ -147,7 +146,6 @@ async def walked(base: str, tls: ssl.SSLContext | None, g: Guarded, paths: Seque
 
 
 def requests(g: Guarded, paths: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, str], Any]]:
-    """Method, path, headers and body."""
     run = {"authorization": bearer(g.token(aud="test"))}
     view = {"authorization": bearer(g.token("view:agents", aud="test"))}
     nothing = {"authorization": bearer(g.token("", aud="test"))}
@@ -188,16 +186,14 @@ def assert_leads_nowhere(answer: httpx.Response) -> None:
 async def test_pages_of_an_allowed_host_are_its_own_where_its_proxy_speaks_https(trusted: bool, tmp_path: Path) -> None:
     gateway = {"allowed_hosts": ["extra.example.org"], **({"trusted_proxies": ["127.0.0.1"]} if trusted else {})}
     page = {**ACCEPT, "host": "extra.example.org", "origin": "https://extra.example.org"}
-    async with (
-        running(write_project(tmp_path, {"echo": Agent()}, gateway=gateway)) as served,
-        httpx.AsyncClient(trust_env=False) as http,
-    ):
-        answer = await http.post(served.url("echo"), json=CALL, headers={**page, "x-forwarded-proto": "https"})
+    path = "/agents/echo/mcp"
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway=gateway)) as served:
+        answer = await served.request("POST", path, json=CALL, headers={**page, "x-forwarded-proto": "https"})
         rebound = {
             **page,
             "host": "evil.example",
             "x-forwarded-host": "extra.example.org",
             "x-forwarded-proto": "https",
         }
-        refused = await http.post(served.url("echo"), json=CALL, headers=rebound)
+        refused = await served.request("POST", path, json=CALL, headers=rebound)
     assert (answer.status_code, refused.status_code) == (200 if trusted else 403, 421)

@@ -27,7 +27,7 @@ from tests.support.askable_callers import (
     client_of,
     told,
 )
-from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
+from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import (
     asked_by,
     asking_gateway,
@@ -39,21 +39,19 @@ from tests.support.asking_gateways import (
 )
 from tests.support.calling import answer_of, ask, health
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent, declare_project, running, until_idle
-from tests.support.guarded import STATIC_KEY, static_key
-from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.gateway import Agent, declare_project, running, until_idle, with_code
+from tests.support.guarded import static_key
 from tests.support.log_file import logged
 from tests.support.pairs import pairs
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
-from tests.support.waiting import eventually
 from tests.support.watching import DESK, speaker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from mcp_types import ElicitRequestParams, LoggingMessageNotificationParams
+    from mcp_types import ElicitRequestParams, ElicitResult, LoggingMessageNotificationParams
 
     from tests.support.downstreams import Era
     from tests.support.gateway import Limits
@@ -69,28 +67,18 @@ async def test_a_question_to_a_caller_that_cannot_be_asked_is_declined_and_the_m
 ) -> None:
     caplog.set_level(logging.INFO)
     async with asking_gateway(tmp_path, era=era) as (served, downstream):
-        form = await ask(served.url("user"), "name")
+        form = await ask(served.url("user"), "name wipe")
         page = await ask(served.url("user"), "pay")
         assert downstream.answers == [{"action": "decline", "content": None}] * 2
         assert FORM in form.text
         assert "cannot be asked" in form.text
+        assert "wiped /" in form.text.split(" | ")  # the note is in the result of the tool that asked
         assert URL_MESSAGE in page.text
         assert "pay.example" in page.text
         assert "url-secret" not in page.text
         assert questions(served, "form", "unaskable") == questions(served, "url", "unaskable") == 1
         assert not [one for one in downstream.recorder.requests if b'"elicitation":{' in one.body]
     assert not [one for one in caplog.records if FORM in str(vars(one)) or URL in str(vars(one))]
-
-
-@EACH_ERA
-async def test_a_program_as_downstream_is_declined_too(era: Era, tmp_path: Path) -> None:
-    async with gateway_of(tmp_path, stdio_settings(era)) as served:
-        answer = await ask(served.url("user"), "name pay")
-        assert answer.text.count('"action": "decline"') == 2
-        assert "cannot be asked" in answer.text
-        assert questions(served, "form", "unaskable") == questions(served, "url", "unaskable") == 1
-        notes = [text for text in (await ask(served.url("user"), "name wipe")).text.split(" | ") if "wiped" in text]
-        assert notes == ["wiped /"]  # the note is in the result of the tool that asked
 
 
 @pairs({"mode": ["forms", "auto-cancel", "none"], "era": ["initialize", "modern"]})
@@ -104,17 +92,8 @@ async def test_no_setting_of_fast_agents_makes_the_gateway_answer(era: Era, mode
 async def test_a_modules_own_handler_of_questions_is_not_asked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = """
-from fast_agent import FastAgent
-from fast_agent.mcp.elicitation_handlers import forms_elicitation_handler
-
-fast = FastAgent("user", parse_cli_args=False)
-
-
-@fast.agent(name="user", servers=["asking"], default=True, elicitation_handler=forms_elicitation_handler)
-async def agent() -> None: ...
-"""
-    agent = Agent(source=source)
+    handler = "from fast_agent.mcp.elicitation_handlers import forms_elicitation_handler"
+    agent = with_code(handler, Agent(["asking"], decorator="elicitation_handler=forms_elicitation_handler"))
     async with asking_gateway(tmp_path, agent) as (served, _):
         answer = await ask(served.url("user"), "pay")
         assert '"action": "decline"' in answer.text
@@ -271,25 +250,20 @@ async def test_health_and_log_show_a_question_while_it_is_open(tmp_path: Path) -
     assert asked["question"] == answered["question"]
 
 
-@pytest.mark.parametrize("setting", ["read_timeout_seconds", "http_read_timeout_seconds"])
-async def test_timeouts_of_a_downstream_do_not_count_the_time_in_which_the_caller_is_asked(
-    setting: str, tmp_path: Path
-) -> None:
-    person = Person(None)
-    async with asked_by(tmp_path, person, era="initialize", server={setting: 1}) as (client, served, _):
-        asking = asyncio.create_task(told(client, "name"))
-        await person.wait_for(1)
-        # A tool call that begins later fails by the same setting: by then that of the question would have failed, too.
-        assert "asking" in (await ask(served.url("user"), "hang")).text
-        person.answer_now(accept(name="Ada"))
-        assert "Ada" in await asking
-
-
 CREW = DESK.replace('["tools"]', '["asking"]').replace('["scout"]', '["scout"], child_timeout_sec=1')
 
 
-async def test_the_timeout_of_an_agent_used_as_a_tool_does_not_count_the_time_in_which_the_caller_is_asked(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("agent", "server"),
+    [
+        (Agent(["asking"]), {"read_timeout_seconds": 1}),
+        (Agent(["asking"]), {"http_read_timeout_seconds": 1}),
+        (Agent(source=CREW), {}),
+    ],
+    ids=["of a server", "of its transport", "of an agent as a tool"],
+)
+async def test_timeouts_do_not_count_the_time_in_which_the_caller_is_asked(
+    agent: Agent, server: dict[str, int], tmp_path: Path
 ) -> None:
     def script(request: LlmRequest) -> Turn:
         if request.tool_results:
@@ -298,46 +272,55 @@ async def test_the_timeout_of_an_agent_used_as_a_tool_does_not_count_the_time_in
             return call_tools([("agent__scout", {"message": request.last_user_text})])
         return call_tools([(f"asking__{request.last_user_text}", {})])
 
-    person = Person(None)
-    async with asked_by(tmp_path, person, Agent(source=CREW), script=script, era="initialize") as (
-        client,
-        served,
-        _,
-    ):
+    person, era = Person(None), "initialize"
+    async with asked_by(tmp_path, person, agent, script=script, era=era, server=server) as (client, served, _):
         asking = asyncio.create_task(told(client, "name"))
         await person.wait_for(1)
-        await ask(served.url("user"), "hang")  # ends by the time-out, which began later than that of the question
+        # A tool call that begins later fails by the same time-out: by then that of the question would have failed, too.
+        assert '"Ada"' not in (await ask(served.url("user"), "hang")).text
         person.answer_now(accept(name="Ada"))
         assert "Ada" in await asking
 
 
-async def test_questions_may_be_switched_off(tmp_path: Path) -> None:
-    person = Person()
-    async with asked_by(tmp_path, person, gateway={"max_open_questions": 0}) as (client, _, _):
-        why = "The caller was not asked, because too many calls wait for answers"
-        assert why in await told(client, "name")
-    assert not person.asked
+KEYS = {name: name * 16 for name in ("ada", "bob")}
+WITH_KEYS = {"tokens": [static_key("run:agents", key=key, name=name) for name, key in KEYS.items()]}
+TOO_MANY = "The caller was not asked, because too many calls wait for answers"
 
 
-@pytest.mark.parametrize("has_auth", [True, False])
-async def test_callers_without_a_token_leave_half_of_the_places_to_others_where_there_are_any(
-    has_auth: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("gateway", "callers", "waits", "why"),
+    [
+        ({"max_open_questions": 0}, (None,), (False,), TOO_MANY),
+        ({"max_open_questions": 2}, (None, None, None), (True, True, False), TOO_MANY),
+        (
+            {"max_open_questions": 2, "auth": {**WITH_KEYS, "anonymous": ["run:agents"]}},
+            (None, None, "ada"),
+            (True, False, True),
+            "",
+        ),
+        (
+            {"max_open_questions": 2, "auth": WITH_KEYS},
+            ("ada", "ada", "bob"),
+            (True, False, True),
+            "too many calls of this caller wait for answers",
+        ),
+    ],
+    ids=["none", "nobody has a key", "without a key", "with a key"],
+)
+async def test_a_caller_leaves_places_to_others_that_can_be_asked(
+    gateway: dict[str, Any], callers: tuple[str | None, ...], waits: tuple[bool, ...], why: str, tmp_path: Path
 ) -> None:
-    auth = {"auth": {"tokens": [static_key("run:agents")], "anonymous": ["run:agents"]}} if has_auth else {}
-    gateway = {"max_open_questions": 2, **auth}
-    async with (
-        asking_gateway(tmp_path, gateway=gateway) as (served, _),
-        raw_client(served.url("user"), protocol_version=MODERN_VERSION) as nameless,
-        raw_client(served.url("user"), protocol_version=MODERN_VERSION, bearer=STATIC_KEY) as known,
-    ):
-        results = [
-            (await client.call_tool("send_message", {"message": "name"}, meta=CAN_BE_ASKED)).result
-            for client in (nameless, nameless, known)
-        ]
+    async with asking_gateway(tmp_path, gateway=gateway) as (served, _):
+        results = []
+        for name in callers:
+            bearer = KEYS[name] if name else None
+            async with raw_client(served.url("user"), protocol_version=MODERN_VERSION, bearer=bearer) as client:
+                reply = await client.call_tool("send_message", {"message": "name"}, meta=CAN_BE_ASKED)
+                results.append(reply.result)
         for work in served.gateway.sessions.waiting_calls.works():
             work.cancel()
-    waits = [result["resultType"] == "input_required" for result in results]
-    assert waits == ([True, False, True] if has_auth else [True, True, False])
+    assert tuple(one["resultType"] == "input_required" for one in results) == waits
+    assert why in str(results)
 
 
 @EACH_MODE
@@ -505,16 +488,8 @@ async def test_a_state_is_good_for_its_own_call_once(tmp_path: Path) -> None:
 async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(tmp_path: Path) -> None:
     async with asking_gateway(tmp_path) as (served, _):
         asked = await asked_at(served.url("user"))
-        contents: list[Any] = [
-            {"name": 7},
-            {},
-            {"name": "Ada", "more": 1},
-            {"name": {"first": "Ada"}},
-            "Ada",
-            ["Ada"],
-            None,
-        ]
-        contents.append({"name": "\ud800"})
+        contents: list[Any] = [{"name": 7}, {}, {"name": "Ada", "more": 1}, {"name": {"first": "Ada"}}]
+        contents += ["Ada", ["Ada"], None, {"name": "\ud800"}]
         answers: list[dict[str, Any]] = [{"action": "accept", "content": one} for one in contents]
         answers += [{"roots": []}, {"action": "agree"}]
         for answer in answers:
@@ -555,23 +530,6 @@ async def test_content_that_no_form_was_accepted_with_is_dropped(
         assert downstream.answers == [{"action": answer["action"], "content": None}]
 
 
-@pytest.mark.usefixtures("brief_sockets")
-async def test_clients_that_leave_after_their_answers_leave_nothing_behind(tmp_path: Path) -> None:
-    async with asking_gateway(tmp_path) as (served, downstream):
-        url, sessions = served.url("user"), served.gateway.sessions
-        await ask(url, "name")  # connects what stays connected between calls
-        before = snapshot()
-        calls = [asyncio.create_task(one.repeat()) for one in [await asked_at(url, "name hang") for _ in range(3)]]
-        await eventually(lambda: len(downstream.answers) == 4)
-        for call in calls:
-            call.cancel()
-        await asyncio.wait(calls)
-        await until_idle(served)
-        left = (len(sessions.answers), len(sessions.waiting_calls), served.gateway.calls.waiting.count)
-        assert (*left, served.metric("pallas_questions_open", agent="user")) == (0, 0, 0, 0)
-        await assert_nothing_left(before)
-
-
 async def test_a_question_that_is_too_old_when_the_client_returns_is_cancelled_and_the_agent_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -589,36 +547,11 @@ async def test_a_question_that_is_too_old_when_the_client_returns_is_cancelled_a
         assert len(calls) == 0
 
 
-async def test_one_known_caller_leaves_places_to_others_that_can_be_asked(tmp_path: Path) -> None:
-    keys = {name: name * 16 for name in ("ada", "bob")}
-    auth = {"tokens": [static_key("run:agents", key=key, name=name) for name, key in keys.items()]}
-    async with asking_gateway(tmp_path, gateway={"auth": auth, "max_open_questions": 2}) as (served, _):
-
-        async def called_by(name: str) -> Any:
-            async with raw_client(served.url("user"), protocol_version=MODERN_VERSION, bearer=keys[name]) as client:
-                return (await client.call_tool("send_message", {"message": "name"}, meta=CAN_BE_ASKED)).result
-
-        first = await called_by("ada")
-        assert "too many calls of this caller wait for answers" in str(await called_by("ada"))
-        assert first["resultType"] == (await called_by("bob"))["resultType"] == "input_required"
-        for work in served.gateway.sessions.waiting_calls.works():
-            work.cancel()
-
-
 # --- approval --------------------------------------------------------------------------------------------------------
 
-FUNCTIONS = """
-from fast_agent import FastAgent
-
-fast = FastAgent("user", parse_cli_args=False)
-
-
+FUNCTION = """
 def deploy(where: str = "here") -> str:
     return f"deployed {where}"
-
-
-@fast.agent(name="user", servers=SERVERS, function_tools=[deploy], default=True)
-async def agent() -> None: ...
 """
 
 
@@ -651,24 +584,23 @@ async def test_a_caller_that_cannot_be_asked_approves_nothing_unless_the_agent_s
 
 @pytest.mark.parametrize("servers", [["asking"], []], ids=["with servers", "without"])
 @pytest.mark.parametrize(
-    ("tool", "arguments", "agent"),
+    ("tool", "arguments", "decorator"),
     [
-        ("deploy", {"where": "there"}, {"source": FUNCTIONS}),
-        ("bash", {"command": "echo deployed there"}, {"decorator": "shell=True"}),  # which fast-agent runs by itself
+        ("deploy", {"where": "there"}, "function_tools=[deploy]"),
+        ("bash", {"command": "echo deployed there"}, "shell=True"),  # which fast-agent runs by itself
     ],
     ids=["functions", "shell"],
 )
 async def test_local_tools_of_an_agent_need_approval_as_well(
-    tool: str, arguments: dict[str, str], agent: dict[str, Any], servers: list[str], tmp_path: Path
+    tool: str, arguments: dict[str, str], decorator: str, servers: list[str], tmp_path: Path
 ) -> None:
     def script(request: LlmRequest) -> Turn:
         results = list(request.tool_results.values())
         return say(results[0]) if results else call_tools([(tool, arguments)])
 
-    agent = {name: text.replace("SERVERS", repr(servers)) for name, text in agent.items()}
-    local = Agent(servers, settings={"approve": ["local/*"]}, **agent)
+    agent = with_code(FUNCTION, Agent(servers, decorator=decorator, settings={"approve": ["local/*"]}))
     person = Person(accept(decision="deny"), accept(decision="once"))
-    async with asked_by(tmp_path, person, local, script=script) as (client, _, _):
+    async with asked_by(tmp_path, person, agent, script=script) as (client, _, _):
         assert "was not run" in await told(client, "go")
         assert "deployed there" in await told(client, "go")
     assert f"May the tool local/{tool} run" in person.asked[0].message
@@ -679,3 +611,71 @@ async def test_the_tool_that_asks_the_caller_needs_no_approval(tmp_path: Path) -
     agent = Agent(["asking"], decorator="human_input=True", settings={"approve": ["*/*"]})
     async with asked_by(tmp_path, Person(accept(name="Ada")), agent) as (client, _, _):
         assert await told(client, "human") == '{"name": "Ada"}'
+
+
+# --- limits of single tools -------------------------------------------------------------------------------------------
+
+REFUSED = (
+    "The tool 'asking/wipe' was not run: the limit of one call for tools of 'asking/wipe' is 2, and it is reached."
+)
+
+
+def wipes_at_once(request: LlmRequest) -> Turn:
+    """Call `wipe` three times at once, then once more, then repeat what the calls brought."""
+    results = request.tool_results
+    if len(results) == 4:
+        return say(" | ".join(results.values()))
+    return call_tools([("asking__wipe", {"path": f"/{n}"}) for n in range(1 if results else 3)])
+
+
+class Decides(Person):
+    def __init__(self, **decisions: str) -> None:
+        super().__init__()
+        self.decisions = decisions
+
+    @override
+    async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
+        self.asked.append(params)
+        path = next(path for path in self.decisions if f'"/{path[1:]}"' in params.message)
+        return accept(decision=self.decisions[path])
+
+
+async def test_a_limited_tool_is_not_put_to_the_caller(tmp_path: Path) -> None:
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"], "tool_limits": {"asking/wipe": 2}})
+    person = Decides(p0="once", p1="once", p2="once")
+    async with asked_by(tmp_path, person, agent, script=wipes_at_once) as (client, served, downstream):
+        answer = await told(client, "go")
+        assert len(downstream.recorder.calls("wipe")) == len(person.asked) == 2
+        assert questions(served, "approval", "accepted") == 2
+    assert answer.count(REFUSED) == 2
+
+
+async def test_a_tool_that_the_caller_does_not_approve_is_not_counted(tmp_path: Path) -> None:
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"], "tool_limits": {"asking/wipe": 3}})
+    person = Decides(p0="once", p1="deny", p2="once")
+    async with asked_by(tmp_path, person, agent, script=wipes_at_once) as (client, _, downstream):
+        answer = await told(client, "go")
+        assert len(downstream.recorder.calls("wipe")) == 3
+    assert "requires approval" in answer
+    assert "limit of one call" not in answer
+
+
+SEND_MAIL = """
+def send_mail(to: str) -> str:
+    return f"sent to {to}"
+"""
+
+
+async def test_functions_of_an_agent_are_limited_as_local_tools(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = request.tool_results
+        return (
+            say(" | ".join(results.values())) if results else call_tools([("send_mail", {"to": one}) for one in "ab"])
+        )
+
+    limits = {"tool_limits": {"local/send_*": 1}}
+    agent = with_code(SEND_MAIL, Agent(decorator="function_tools=[send_mail]", settings=limits))
+    async with gateway_of(tmp_path, {"url": "http://127.0.0.1:9/mcp"}, agent, script=script) as served:
+        first, second = (await ask(served.url("user"))).text.split(" | ")
+    assert first == "sent to a"
+    assert second.startswith("The tool 'local/send_mail' was not run")

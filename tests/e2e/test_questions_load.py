@@ -59,7 +59,6 @@ class Caller:
         return {"action": "accept", "content": {"name": f"sentinel-{self.number}", "age": self.number}}
 
     async def run(self) -> None:
-        """Call, wait until everyone is asked, and answer."""
         version = MODERN_VERSION if self.number % 2 else INITIALIZE_VERSION
         async with raw_client(self.url, protocol_version=version, bearer=f"bearer-{self.number}") as client:
             reply = await (self._by_repeating(client) if client.is_modern else self._on_the_stream(client))

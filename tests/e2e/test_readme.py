@@ -1,20 +1,16 @@
-"""The README: its project is served, its 421 is tried; the programs and the module of its next pages are run."""
+"""The README: its project is served; the programs and the module of its next pages are run."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 
-from pallas_gateway.config.loading.loader import Overrides
 from tests.support.calling import ask
 from tests.support.gateway import Agent, Project, running, write_project
-from tests.support.listener import reserved_port
 from tests.support_programs import program
 
 ROOT = Path(__file__).parents[2]
@@ -64,13 +60,3 @@ async def prints_the_answer(python: str, program: str, folder: Path) -> None:
 async def test_the_module_of_an_agent_is_served(tmp_path: Path) -> None:
     async with running(write_project(tmp_path, {"jarvis": Agent(source=MODULE)})) as served:
         assert (await ask(served.url("jarvis"))).text == "hello"
-
-
-async def test_per_port_a_name_that_the_gateway_does_not_know_gets_421_too(tmp_path: Path) -> None:
-    with ExitStack() as reserved:
-        registry, one = (reserved.enter_context(reserved_port()) for _ in range(2))
-        agents = {"one": Agent(settings={"port": one})}
-        project = write_project(tmp_path, agents, deployment={"registry_port": registry}, gateway={"host": "127.0.0.1"})
-        async with running(project, overrides=Overrides(per_port=True)), httpx.AsyncClient(trust_env=False) as http:
-            answer = await http.post(f"http://127.0.0.1:{one}/mcp", headers={"Host": f"box.example.com:{one}"}, json={})
-    assert answer.status_code == 421

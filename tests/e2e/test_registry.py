@@ -65,17 +65,13 @@ EVERYTHING = {
 }
 
 
-def the_published_schema() -> Path:
-    """The registry's schema of 2025-12-11, of which one of the two clients has a copy."""
-    [path] = CLIENTS.glob(".venv/lib/*/site-packages/mcpreg/_spec/server.schema.snapshot.json")
-    return path
-
-
 @pytest.mark.needs("registry-clients")
 @OF_SDK
 @pytest.mark.parametrize("public_url", [None, "https://agents.example.com/pallas"])
 async def test_every_entry_is_valid_against_the_published_schema(public_url: str | None, tmp_path: Path) -> None:
-    schema = json.loads(the_published_schema().read_text())
+    # Of 2025-12-11; one of the two clients has a copy.
+    [path] = CLIENTS.glob(".venv/lib/*/site-packages/mcpreg/_spec/server.schema.snapshot.json")
+    schema = json.loads(path.read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     async with registry(
         tmp_path, EVERYTHING, llm_url="http://127.0.0.1:1/v1", gateway={"public_url": public_url}
@@ -325,21 +321,17 @@ async def test_clients_of_the_mcp_registry_read_this_one(kind: str, tmp_path: Pa
         assert datetime.fromisoformat(read["published"]) <= datetime.now(UTC)
 
 
-async def test_a_client_that_has_the_document_already_is_not_sent_it_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [WELL_KNOWN, LIST, f"{LIST}/com.example.test%2Fecho/versions/latest"])
+async def test_a_client_that_has_the_document_already_is_not_sent_it_again(path: str, tmp_path: Path) -> None:
     async with registry(tmp_path, {"echo": Agent()}) as http:
-        for path in (WELL_KNOWN, LIST, f"{LIST}/com.example.test%2Fecho/versions/latest"):
-            await is_not_sent_again(http, path)
-
-
-async def is_not_sent_again(http: httpx.AsyncClient, path: str) -> None:
-    first, again = await http.get(path), await http.get(path)
-    tag = first.headers["etag"]
-    same = [
-        await http.request(method, path, headers={"if-none-match": known})
-        for method in ("GET", "HEAD")
-        for known in (tag, f"W/{tag}", f'"other", {tag}', "*")
-    ]
-    other = [await http.get(path, headers={"if-none-match": known}) for known in ('"other"', "", tag.strip('"'))]
+        first, again = await http.get(path), await http.get(path)
+        tag = first.headers["etag"]
+        same = [
+            await http.request(method, path, headers={"if-none-match": known})
+            for method in ("GET", "HEAD")
+            for known in (tag, f"W/{tag}", f'"other", {tag}', "*")
+        ]
+        other = [await http.get(path, headers={"if-none-match": known}) for known in ('"other"', "", tag.strip('"'))]
 
     assert tag.startswith('"')
     assert tag.endswith('"')

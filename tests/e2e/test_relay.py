@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, Turn
 
 Servers = dict[str, dict[str, Any]]
-EACH_MODE = pytest.mark.parametrize("mode", [{}, {"protocol_mode": "legacy"}], ids=["default", "legacy"])
 
 
 @contextmanager
@@ -197,7 +196,7 @@ async def test_chunks_come_from_at_most_the_configured_depth(depth: int, seen: s
     assert watched.text == "a told go"
 
 
-@EACH_MODE
+@pytest.mark.parametrize("mode", [{}, {"protocol_mode": "legacy"}], ids=["default", "legacy"])
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_agents_of_another_gateway_are_relayed_likewise(
     version: str, mode: Mapping[str, str], tmp_path: Path

@@ -28,10 +28,10 @@ from tests.support.asking_gateways import (
 )
 from tests.support.calling import answer_of, ask
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent
+from tests.support.gateway import Agent, with_code
 from tests.support.guarded import static_key
 from tests.support.resumed_calls import resumed
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import Usage, call_tools, hang, say
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -60,10 +60,16 @@ async def test_a_state_whose_request_was_refused_is_good_once_more(tmp_path: Pat
         assert (await call.asked.repeat()).error["code"] == INVALID_PARAMS
 
 
+TURN = Usage(prompt=80, completion=20)
+
+
 def one_tool_per_turn(request: LlmRequest) -> Turn:
     """Call the tools that the message names one after the other, then repeat what they brought."""
     made, words = len(request.tool_results), request.last_user_text.split()
-    return calls_the_tool_it_is_told(request) if made == len(words) else call_tools([tool_named(words[made])])
+    if made == len(words):
+        return say(" | ".join(request.tool_results.values()), usage=TURN)
+    name, arguments = tool_named(words[made])
+    return call_tools([(name, arguments)], text=f"Turn {made}.", usage=TURN)
 
 
 async def test_a_call_is_resumed_by_another_process_from_its_state(tmp_path: Path) -> None:
@@ -111,11 +117,6 @@ async def test_questions_that_are_still_open_are_asked_again_after_a_restart(tmp
 HANGING = """
 import asyncio
 
-from fast_agent import FastAgent
-
-fast = FastAgent("user", parse_cli_args=False)
-runs = []
-
 
 def ends() -> str:
     return "has ended"
@@ -123,10 +124,6 @@ def ends() -> str:
 
 async def hangs() -> None:
     await asyncio.Event().wait()
-
-
-@fast.agent(name="user", servers=["asking"], function_tools=[ends, hangs], default=True)
-async def agent() -> None: ...
 """
 
 
@@ -135,9 +132,10 @@ async def test_a_tool_that_ran_at_the_restart_is_not_run_again_and_the_model_rea
         results = sorted(request.tool_results.values())
         return say(" | ".join(results)) if results else call_tools([("ends", {}), ("hangs", {}), tool_named("name")])
 
+    agent = with_code(HANGING, Agent(["asking"], decorator="function_tools=[ends, hangs]"))
     async with (
         asking_downstream("modern") as downstream,
-        resumed(tmp_path, downstream.url, "go", Agent(source=HANGING), script=script) as call,
+        resumed(tmp_path, downstream.url, "go", agent, script=script) as call,
     ):
         answer = await call.answered()
         assert "its result is not known" in answer
@@ -276,3 +274,36 @@ async def test_the_process_of_a_call_decides_on_the_access_to_a_forwarded_reques
         assert [one.status for one in refused] == [401, 403, 401]
         assert not downstream.answers
         assert '"Ada"' in answer_of(await asked.repeat(url=two.url("user"))).text
+
+
+# --- limits and budgets -----------------------------------------------------------------------------------------------
+
+
+REFUSED = (
+    "The tool 'asking/wipe' was not run: the limit of one call for tools of 'asking/wipe' is 2, and it is reached."
+)
+
+
+async def test_finished_tools_of_the_earlier_process_count(tmp_path: Path) -> None:
+    agent = Agent(["asking"], settings={"tool_limits": {"asking/wipe": 2}, "loop_repeat_threshold": 0})
+    async with (
+        asking_downstream("modern") as downstream,
+        resumed(tmp_path, downstream.url, "wipe name wipe wipe", agent, script=one_tool_per_turn) as call,
+    ):
+        answer = await call.answered()
+        assert len(downstream.recorder.calls("wipe")) == 2
+    assert answer.endswith(REFUSED + " Do not call it again in this call; answer without it.")
+
+
+@pytest.mark.parametrize(("most", "requests"), [(300, 1), (200, 0), (1_000, 3)])
+async def test_a_resumed_call_has_what_is_left_of_its_budget(most: int, requests: int, tmp_path: Path) -> None:
+    agent = Agent(["asking"], settings={"max_tokens_per_call": most})
+    async with (
+        asking_downstream("modern") as downstream,
+        resumed(tmp_path, downstream.url, "wipe name wipe wipe", agent, script=one_tool_per_turn) as call,
+    ):
+        answer = await call.answered()
+        assert len(call.llm.requests) == requests
+    if requests < 3:
+        assert f"a call of the agent 'user' has used {200 + 100 * requests} tokens" in answer
+        assert f"Turn {1 + requests}." in answer

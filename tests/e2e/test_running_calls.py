@@ -42,13 +42,13 @@ ENDED = "The call was ended by anonymous."
 LISTS, ENDS = "view:calls", "cancel:calls"
 
 
-async def ended_one(base_url: str, **expected: Any) -> None:
+async def ended_one(served: Running, **expected: Any) -> None:
     """End the only running call, which is listed with these values."""
-    async with httpx.AsyncClient(base_url=base_url, trust_env=False) as http:
-        [one] = (await http.get(PATH)).json()["calls"]
-        assert {name: one[name] for name in expected} == expected
-        assert (await http.delete(f"{PATH}/{one['id']}")).status_code == 204
-        assert (await http.delete(f"{PATH}/{one['id']}")).status_code in (204, 404)  # its clean-up may take a moment
+    [one] = (await served.request("GET", PATH)).json()["calls"]
+    assert {name: one[name] for name in expected} == expected
+    assert (await served.request("DELETE", f"{PATH}/{one['id']}")).status_code == 204
+    # Its clean-up may take a moment.
+    assert (await served.request("DELETE", f"{PATH}/{one['id']}")).status_code in (204, 404)
 
 
 async def test_a_nested_call_is_ended_by_name_and_its_parent_reads_why_its_tool_has_failed(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def test_a_call_that_asks_on_its_stream_ends(tmp_path: Path) -> None:
     async with asked_by(tmp_path, person := Person(None), era="initialize") as (client, served, _):
         call = asyncio.create_task(client.call_tool("send_message", {"message": "name"}))
         await person.wait_for(1)
-        await ended_one(served.base_url, waiting=True, api="mcp")
+        await ended_one(served, waiting=True, api="mcp")
         result = await call
         assert questions(served, "form", "cancelled") == 1
     assert result.is_error
@@ -95,7 +95,7 @@ async def test_a_turn_of_a_thread_that_asks_ends_and_its_thread_says_by_whom(tmp
         asked = await api.chat("name")
         async with api.stream(f"/threads/{asked['threadId']}/answers", {"answers": {}}) as stream:
             await stream.event("question")
-            await ended_one(api.served.base_url, waiting=True, api="threads")
+            await ended_one(api.served, waiting=True, api="threads")
             error = await stream.event("error")
         last = await api.last(asked["threadId"])
         again = (await api.chat("again", threadId=asked["threadId"]))["stopReason"]
@@ -114,15 +114,12 @@ class Away(Memory):
 
 async def test_a_call_ends_here_while_it_is_unknown_whether_another_replica_may_resume_it(tmp_path: Path) -> None:
     human = Agent(decorator="human_input=True")
-    async with (
-        gateway_of(tmp_path, {"url": "http://127.0.0.1:9/mcp"}, human) as served,
-        httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http,
-    ):
+    async with gateway_of(tmp_path, {"url": "http://127.0.0.1:9/mcp"}, human) as served:
         served.gateway.sessions.waiting_calls._used = UsedStates(Away(), "a")
         asked = await asked_at(served.url("user"), "human")
-        [one] = (await http.get(PATH)).json()["calls"]
-        refused = await http.delete(f"{PATH}/{one['id']}")
-        assert (await http.get(PATH)).json()["calls"] == []
+        [one] = (await served.request("GET", PATH)).json()["calls"]
+        refused = await served.request("DELETE", f"{PATH}/{one['id']}")
+        assert (await served.request("GET", PATH)).json()["calls"] == []
         result = (await asked.repeat()).result
     assert (refused.status_code, refused.json()["error"]) == (503, "threads_unavailable")
     assert "another replica may resume the call" in refused.json()["error_description"]
@@ -229,7 +226,7 @@ async def test_calls_are_ended_while_the_gateway_drains(tmp_path: Path) -> None:
     ):
         await gate.wait_for_entered(1)
         staged.served.gateway.calls.drain()
-        await ended_one(staged.served.base_url, agent="solo")
+        await ended_one(staged.served, agent="solo")
         result = (await call.reply()).result
         assert await listed(http) == {}
     assert result["content"][0]["text"] == ENDED
@@ -283,8 +280,7 @@ async def calls_of_alice_and_bob(
 async def status_of(served: Running, method: str, path: str, bearer: str | None) -> tuple[int, str]:
     """The status of a request, and the calls that it lists or the kind of its error."""
     headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
-    async with httpx.AsyncClient(base_url=served.base_url, trust_env=False, headers=headers) as http:
-        response = await http.request(method, path)
+    response = await served.request(method, path, headers=headers)
     if response.status_code == 204:
         return 204, ""
     document = response.json()

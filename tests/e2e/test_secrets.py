@@ -123,8 +123,6 @@ async def project_full_of_canaries(path: Path) -> AsyncGenerator[tuple[Project, 
             "raising": Agent(source=RAISING),
             "raising_shaped": Agent(source=RAISING_SHAPED),
         }
-        for name in ("rude", "ruder", "closed", "nowhere"):
-            servers[name]["transport"] = "http"
         gateway = {"drain_seconds": 0.2, "openai_api": True, "database": "sqlite:///threads.db"}
         project = write_project(path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway)
         secrets = {"generic": {"api_key": PROVIDER_KEY}}
@@ -270,9 +268,7 @@ async def guarded_project(path: Path) -> AsyncGenerator[Guarded]:
             path,
             agents,
             llm_url=llm.base_url,
-            servers={
-                name: {"transport": "http", "forward_inbound_auth": True, **server} for name, server in servers.items()
-            },
+            servers={name: {"forward_inbound_auth": True, **server} for name, server in servers.items()},
             gateway={
                 "auth": {
                     "tokens": [static_key("run:agents", "view:metrics", key=KEY)],

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.forwarding import ANN, BOB, Noting, ask_as, world
 from tests.support.asgi import headers_of
-from tests.support.gateway import Agent
+from tests.support.gateway import Agent, module_source
 from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.waiting import Gate
 
@@ -21,15 +21,7 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Turn
 
 NAME = "name-of-caller"
-SOURCE = """
-from fast_agent import FastAgent
-
-fast = FastAgent("quotes its server", parse_cli_args=False)
-
-
-@fast.agent(name="user", instruction="You serve. {{serverInstructions}}", servers=["notes"], default=True)
-async def main() -> None: ...
-"""
+SOURCE = module_source("user", Agent(["notes"])).replace("You are user.", "You serve. {{serverInstructions}}")
 
 
 def naming(app: AsgiApp) -> AsgiApp:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.core.agent_state import State
-from tests.support.calling import EACH_VERSION, ask
+from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, starts, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
@@ -77,18 +77,17 @@ def downstreams(served: Running, agent: str) -> list[tuple[str, str | None]]:
     return sorted((one.name, one.peer) for one in runtime.downstreams)
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
 async def test_each_entry_serves_its_own_agent_of_a_module_that_is_imported_once(
-    version: str, imports: list[str], tmp_path: Path
+    imports: list[str], tmp_path: Path
 ) -> None:
     async with shared(tmp_path) as (served, _):
         assert len(imports) == 1
         # The peer is known although only one entry depends on it, and no entry connects to servers of the other.
         assert downstreams(served, "writer") == [("reader", "reader"), ("tools", None)]
         assert downstreams(served, "reader") == [("books", None)]
-        reader = await ask(served.url("reader"), version=version)
+        reader = await ask(served.url("reader"))
         assert reader.text.startswith("reader with books__")
-        writer = await ask(served.url("writer"), version=version)
+        writer = await ask(served.url("writer"))
         assert writer.text.startswith("writer read: reader with books__")
 
 

@@ -6,15 +6,24 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+from mcp_types import Implementation
 
+from tests.support.clients import CLIENT_INFO, MODERN_VERSION, text_of
 from tests.support.gateway import Agent, Running, running, write_project
-from tests.support.guarded import attempt, bearer
+from tests.support.guarded import attempt, bearer, guarded
 from tests.support.oidc_provider import CLIENT_ID, OidcProvider, oidc_provider
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, AsyncIterator, Generator
     from pathlib import Path
+
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 PATH = "/api/sign-in"
 ELSEWHERE = {"issuer": "https://login.example", "jwks_uri": "https://login.example/jwks"}
@@ -41,8 +50,7 @@ async def serving(path: Path, auth: dict[str, Any] | None, **gateway: Any) -> As
 
 
 async def asked(served: Running, **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient(trust_env=False) as http:
-        return await http.get(f"{served.base_url}{PATH}", headers=headers)
+    return await served.request("GET", PATH, headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +95,7 @@ async def test_the_guards_hold(tmp_path: Path) -> None:
     async with serving(tmp_path, CLIENT) as served:
         rebound = await asked(served, Host="rebound.example")
         foreign = await asked(served, Origin="https://foreign.example")
-        async with httpx.AsyncClient(trust_env=False) as http:
-            posted = await http.post(f"{served.base_url}{PATH}")
+        posted = await served.request("POST", PATH)
     assert [one.status_code for one in (rebound, foreign, posted)] == [421, 403, 405]
 
 
@@ -100,35 +107,11 @@ async def test_a_token_of_a_sign_in_has_the_grants_of_its_scopes(provider: OidcP
         assert (told["issuer"], told["client_id"]) == (provider.issuer, CLIENT_ID)
         token = bearer(provider.tokens(told["resource"], "run:agents:echo")["access_token"])
         called = [(await attempt(served.url(name), token)).status for name in ("echo", "other")]
-        state = await asked_for_state(served, token)
+        state = await served.request("GET", "/api/gateway", headers={"Authorization": token})
         both = bearer(provider.tokens(told["resource"], "run:agents:echo", "view:gateway")["access_token"])
-        allowed = await asked_for_state(served, both)
+        allowed = await served.request("GET", "/api/gateway", headers={"Authorization": both})
     assert called == [200, 404]
-    assert (state, allowed) == (403, 200)
-
-
-async def asked_for_state(served: Running, authorization: str) -> int:
-    async with httpx.AsyncClient(trust_env=False, headers={"Authorization": authorization}) as http:
-        return (await http.get(f"{served.base_url}/api/gateway")).status_code
-
-
-@pytest.mark.needs("oidc-provider")
-@pytest.mark.parametrize(
-    ("claims", "why"),
-    [
-        ({"exp": 1}, "the token has expired"),
-        ({"aud": "http://other.example"}, "the token is for another audience"),
-        ({"iss": "http://other.example"}, "the token is of another issuer"),
-    ],
-)
-async def test_other_tokens_of_the_provider_are_refused(
-    claims: dict[str, Any], why: str, provider: OidcProvider, tmp_path: Path
-) -> None:
-    provider.behave(access_token_claims=claims)
-    async with serving(tmp_path, provider.auth()) as served:
-        token = provider.tokens(served.base_url, "run:agents")["access_token"]
-        refused = await attempt(served.url("echo"), bearer(token))
-    assert (refused.status, why in refused.headers["www-authenticate"]) == (401, True)
+    assert (state.status_code, allowed.status_code) == (403, 200)
 
 
 @pytest.mark.needs("oidc-provider")
@@ -142,3 +125,148 @@ async def test_a_token_without_resource_is_accepted_for_the_audience_of_the_sett
         told = (await asked(served)).json()["sign_in"]
         token = provider.tokens(told["resource"], "run:agents")["access_token"]
         assert (await attempt(served.url("echo"), bearer(token))).status == 200
+
+
+# --- the SDK's own client, which knows nothing but an agent's URL -----------------------------------------------------
+
+REDIRECT = "http://127.0.0.1:1/callback"  # nobody listens there: the user below reads the address only
+EACH_MODE = pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", MODERN_VERSION)])
+
+
+class Memory:
+    """A client's token storage, which outlives its connections."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+class User:
+    """Somebody whose browser follows redirects, up to the one back to the client."""
+
+    def __init__(self) -> None:
+        self.visits: list[httpx2.URL] = []
+        self._sent_back: dict[str, str] = {}
+
+    async def visit(self, url: str) -> None:
+        async with httpx2.AsyncClient(trust_env=False) as browser:
+            answer = await browser.get(url)
+        assert answer.status_code == 302, answer.text
+        assert answer.headers["location"].startswith(REDIRECT)
+        self.visits.append(httpx2.URL(url))
+        self._sent_back = dict(httpx2.URL(answer.headers["location"]).params)
+
+    async def come_back(self) -> AuthorizationCodeResult:
+        return AuthorizationCodeResult(**self._sent_back)
+
+
+def oauth_for(url: str, memory: Memory, user: User) -> OAuthClientProvider:
+    """The SDK's OAuth for one agent; no token is given to it."""
+    described = OAuthClientMetadata.model_validate({"client_name": "tests", "redirect_uris": [REDIRECT]})
+    return OAuthClientProvider(url, described, memory, user.visit, user.come_back)
+
+
+@asynccontextmanager
+async def connected(oauth: OAuthClientProvider, mode: str) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(auth=oauth, trust_env=False, timeout=30) as http,
+        Client(
+            streamable_http_client(oauth.context.server_url, http_client=http),
+            mode=mode,
+            client_info=Implementation.model_validate(CLIENT_INFO),
+            cache=None,
+        ) as client,
+    ):
+        yield client
+
+
+async def say(client: Client, message: str) -> str:
+    result = await client.call_tool("send_message", {"message": message})
+    assert not result.is_error
+    return text_of(result)
+
+
+@EACH_MODE
+async def test_client_that_knows_only_the_url_registers_logs_in_and_is_answered(
+    mode: str, version: str, tmp_path: Path
+) -> None:
+    memory, user = Memory(), User()
+    async with guarded(tmp_path) as g:
+        async with connected(oauth_for(g.url(), memory, user), mode) as client:
+            assert client.protocol_version == version
+            assert await say(client, "let me in") == "let me in"
+        tokens_asked = [request.status for request in g.server.requests("/token")]
+
+    assert [visit.params["resource"] for visit in user.visits] == [g.url()]
+    assert [visit.path for visit in user.visits] == ["/authorize"]
+    assert tokens_asked == [200]
+    assert [request.path for request in g.server.recorder.requests if request.path != "/jwks"] == [
+        "/.well-known/oauth-authorization-server", "/register", "/authorize", "/token",
+    ]  # fmt: skip
+
+
+@EACH_MODE
+async def test_token_of_one_agent_does_not_open_another(mode: str, version: str, tmp_path: Path) -> None:
+    memory, user = Memory(), User()
+    async with guarded(tmp_path) as g:
+        for agent in ("research", "other"):
+            async with connected(oauth_for(g.url(agent), memory, user), mode) as client:
+                assert client.protocol_version == version
+                assert await say(client, agent) == agent
+
+    # The second agent refused the token that the client remembered; its user had to be asked for another one.
+    assert [visit.params["resource"] for visit in user.visits] == [g.url(), g.url("other")]
+
+
+@EACH_MODE
+async def test_client_whose_token_has_ended_gets_another_without_its_user(
+    mode: str, version: str, tmp_path: Path
+) -> None:
+    memory, user = Memory(), User()
+    async with guarded(tmp_path) as g:
+        oauth = oauth_for(g.url(), memory, user)
+        async with connected(oauth, mode) as client:
+            assert client.protocol_version == version
+            assert await say(client, "first") == "first"
+            before, oauth.context.token_expiry_time = memory.tokens, 1  # long ago
+            assert await say(client, "second") == "second"
+            after = memory.tokens
+        statuses = [request.status for request in g.server.requests("/token")]
+
+    assert before is not None
+    assert after is not None
+    assert before.refresh_token != after.refresh_token
+    assert statuses == [200, 200]
+    assert len(user.visits) == 1
+
+
+@EACH_MODE
+async def test_client_that_may_only_look_is_told_what_to_ask_for_and_then_may_call(
+    mode: str, version: str, tmp_path: Path
+) -> None:
+    memory, user = Memory(), User()
+    async with guarded(tmp_path) as g:
+        g.server.approve = lambda _: frozenset({"view:agents"})
+        async with connected(oauth_for(g.url(), memory, user), mode) as client:
+            assert client.protocol_version == version
+            assert (await client.list_tools()).tools
+            assert memory.tokens is not None
+            assert memory.tokens.scope == "view:agents"
+            g.server.approve = lambda asked: asked
+            assert await say(client, "now?") == "now?"
+
+    looked, called = (set(visit.params["scope"].split()) for visit in user.visits)
+    assert {"run:agents:research", "view:agents"} <= called
+    assert looked <= called

@@ -8,13 +8,12 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
-from mcp import Client
 from mcp.shared.message import SessionMessage
-from mcp_types import ElicitResult, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, TextContent
+from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from pallas_gateway.config.model.downstreams import ProcessSettings
 from pallas_gateway.limits import ProgramLimits
@@ -37,8 +36,9 @@ from tests.support.waiting import Gate, eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mcp_types import ElicitRequestParams, JSONRPCMessage
+    from mcp_types import JSONRPCMessage
 
+    from tests.e2e.stdio_world import World
     from tests.support.gateway import Limits
     from tests.support.scripted_llm import LlmRequest, Turn
 
@@ -152,16 +152,6 @@ async def test_a_server_without_warm_processes_starts_one_for_the_call_that_uses
         assert len(it.processes.started) == 2
 
 
-async def test_a_process_that_waits_for_too_long_is_ended_until_a_call_uses_the_server(tmp_path: Path) -> None:
-    async with world(tmp_path, idle_seconds=0.05) as it:
-        await it.ask()
-        await it.processes.until_alive(0)
-        assert await it.ask() == "has p"
-        assert len(it.processes.started) == 1
-        assert await it.ask("where") == str(it.processes.started[1])
-        await it.processes.until_alive(0)
-
-
 async def test_a_server_that_starts_slowly_or_was_ended_for_being_idle_is_well(tmp_path: Path, limits: Limits) -> None:
     limits.gateway.health.probe_seconds, limits.gateway.health.fresh_seconds = 0.05, 0
     (tmp_path / "processes").mkdir()
@@ -174,7 +164,10 @@ async def test_a_server_that_starts_slowly_or_was_ended_for_being_idle_is_well(t
         await it.processes.until_alive(0)
         slow.touch()
         assert await it.problem() is None
-        assert len(it.processes.started) == 1  # none for a probe
+        assert len(it.processes.started) == 1  # none for a probe, nor for a call that does not use it
+        slow.unlink()
+        assert await it.ask("where") == str(it.processes.started[1])
+        await it.processes.until_alive(0)
 
 
 async def test_calls_wait_for_a_process_and_then_read_that_all_are_in_use(tmp_path: Path, limits: Limits) -> None:
@@ -371,16 +364,10 @@ async def test_a_shared_process_cannot_ask(tmp_path: Path) -> None:
 
 
 async def test_a_process_declares_what_the_caller_of_its_call_supports(tmp_path: Path) -> None:
-    async def person(context: object, params: ElicitRequestParams) -> ElicitResult:
-        del context, params
-        return ElicitResult(action="accept", content={"name": "Ada"})
-
     async with world(tmp_path) as it:
         listed = await it.processes.until_latest_waits(1)
-        async with Client(f"{it.served.url('user')}", mode="legacy", elicitation_callback=person) as client:
-            answer = await client.call_tool("send_message", {"message": "where ask"})
-        assert isinstance(answer.content[0], TextContent)
-        assert "Ada" in answer.content[0].text
+        async with client_of(it.served.url("user"), Person(accept(name="Ada"))) as client:
+            assert "Ada" in await told(client, "where ask")
         assert await it.ask("where") == str(listed)  # it had declared that no caller can be asked, and was left alone
         declared = [note["params"]["capabilities"].get("elicitation") for note in it.processes.notes("initialize")]
         assert declared[:2] == [None, {"form": {}, "url": {}}]
@@ -416,14 +403,15 @@ async def test_processes_stay_ready_when_a_reload_changes_only_agents(tmp_path: 
         await it.served.reload()
         await it.ask()
         assert len(it.processes.started) == 1
-
-        def another(document: dict[str, Any]) -> None:
-            document["mcp"]["servers"]["p"]["env"] = {"ANOTHER": "yes"}
-
-        it.served.project.edit(another, "fastagent.config.yaml")
-        await it.served.reload()
-        assert json.loads(await it.ask("environment"))["ANOTHER"] == "yes"
+        await has_another_environment(it)
         await it.processes.until_latest_waits(3)
+
+
+async def has_another_environment(it: World) -> None:
+    change = {"env": {"ANOTHER": "yes"}}
+    it.served.project.edit(lambda document: document["mcp"]["servers"]["p"].update(change), "fastagent.config.yaml")
+    await it.served.reload()
+    assert json.loads(await it.ask("environment"))["ANOTHER"] == "yes"
 
 
 @EACH_ERA
@@ -556,12 +544,13 @@ async def test_a_shared_process_that_is_in_use_is_not_ended_for_being_idle(tmp_p
     settings = Processes(tmp_path).settings()
     processes = ProcessSettings(shared=True, idle_seconds=0.01)
     program = StdioProgram(settings["command"], tuple(settings["args"]), processes=processes)
+    loop = asyncio.get_running_loop()
     async with Programs(ProgramLimits(leave_seconds=0.2)) as programs:
         pool = programs.acquire("p", program)
         async with connection(pool, greeting=GREETING):
             taken = await pool.acquire(GREETING)  # and not connected yet
         taken.connections[_ignore] = lambda: None
-        await eventually(lambda: all(timer.cancelled() or timer.when() < now() for timer in pool._ready.values()))
+        await eventually(lambda: all(timer.cancelled() or timer.when() < loop.time() for timer in pool._ready.values()))
         await asyncio.sleep(0)
         assert taken.is_usable
         taken.disconnect(_ignore)
@@ -573,10 +562,6 @@ async def _ignore(_: JSONRPCMessage) -> None:
     """A connection that reads nothing."""
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 async def test_a_reload_leaves_the_processes_of_running_and_waiting_calls_alone(tmp_path: Path) -> None:
     gate = Gate()
     async with world(tmp_path, script=holding(gate), max_processes=1) as it:
@@ -584,13 +569,7 @@ async def test_a_reload_leaves_the_processes_of_running_and_waiting_calls_alone(
         await gate.wait_for_entered(1)
         waiting = asyncio.create_task(it.ask("where"))
         await it.until_running(2)
-
-        def another(document: dict[str, Any]) -> None:
-            document["mcp"]["servers"]["p"]["env"] = {"ANOTHER": "yes"}
-
-        it.served.project.edit(another, "fastagent.config.yaml")
-        await it.served.reload()
-        assert json.loads(await it.ask("environment"))["ANOTHER"] == "yes"
+        await has_another_environment(it)
         assert not waiting.done()
         gate.open()
         before, after = (await running).split(" | ")

@@ -6,12 +6,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 
 from pallas_gateway.process.ports import SwappableApp
 from tests.support.calling import EACH_VERSION, ask
-from tests.support.clients import initialize_client, modern_client, text_of
+from tests.support.clients import initialize_client, modern_client
 from tests.support.gateway import Agent, gateway_and_model, limited, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
@@ -95,34 +94,10 @@ async def test_clients_that_look_at_the_tools_again_understand_their_answer_whil
         gate.open()
         assert "the answer" in str((await call).content)
         assert "send_message" in {tool.name for tool in await client.list_tools()}
-        async with httpx.AsyncClient(trust_env=False) as http:
-            assert (await http.post(served.url("solo"), json=A_CALL)).status_code == 503
+        another = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message"}}
+        assert (await served.request("POST", "/agents/solo/mcp", json=another)).status_code == 503
         last.open()
         assert (await other).text == "the answer"
-
-
-@pytest.mark.parametrize("connect", [initialize_client, modern_client])
-async def test_clients_that_list_tools_to_check_their_last_results_find_the_gateway_still_there(
-    connect: Connect, tmp_path: Path
-) -> None:
-    gate = Gate()
-    with limited() as limits:
-        limits.gateway.connections.last_requests_seconds = 2.0
-        solo = {"solo": Agent()}
-        async with gateway_and_model(tmp_path, solo, lambda _: hang(gate, say("the answer"))) as (served, _):
-            calls = [asyncio.create_task(answer_to(connect, served.url("solo"))) for _ in range(20)]
-            await gate.wait_for_entered(20)
-            served.stop.set()
-            await eventually(lambda: served.gateway.calls.draining, what="the drain")
-            gate.open()
-            answers = await asyncio.gather(*calls)
-    assert answers == ["the answer"] * 20
-
-
-async def answer_to(connect: Connect, url: str) -> str:
-    """The answer to the first call of a client, which does not know the tools."""
-    async with connect(url) as client:
-        return text_of(await client.call_tool("send_message", {"message": "hello"}))
 
 
 async def test_a_gateway_without_calls_stops_at_once(tmp_path: Path) -> None:
@@ -153,6 +128,3 @@ async def test_the_wait_for_further_requests_ends_although_they_never_cease() ->
 
 
 async def no_event(*_: object) -> Any: ...
-
-
-A_CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pallas_gateway.core.hosted_agent import HostedAgent
     from tests.support.gateway import Running
 
 
@@ -45,6 +45,12 @@ async def serving(path: Path, gate: Gate | None = None, **gateway: Any) -> Async
         running(project_of(path, llm.base_url, **gateway)) as served,
     ):
         yield served
+
+
+async def has_helper(served: Running) -> HostedAgent:
+    await definitions_of(served).create("helper", definition("one"), ME)
+    await applied(served)
+    return await ready(served, "helper")
 
 
 async def test_an_agent_is_served_from_its_creation_to_its_deletion(tmp_path: Path) -> None:
@@ -68,8 +74,7 @@ async def test_an_agent_is_served_from_its_creation_to_its_deletion(tmp_path: Pa
         await made.remove("helper", ME, expected=2)
         await applied(served)
         assert list(served.gateway.agents) == ["filed"]
-        async with httpx.AsyncClient(trust_env=False) as client:
-            assert (await client.post(served.url("helper"), json={})).status_code == 404
+        assert (await served.request("POST", "/agents/helper/mcp", json={})).status_code == 404
         assert served.gateway.agents["filed"].runtime is filed
         assert starts(served, "filed") == 2
         assert served.metric("pallas_stored_agent_changes_total", outcome="ok") == 3
@@ -92,9 +97,7 @@ async def test_a_version_that_does_not_start_leaves_the_one_before_it_in_use_and
     async with serving(tmp_path, agents_may_use={"models": ["*"]}) as served:
         made = definitions_of(served)
         made.check = None  # so that a version may fail at its start
-        await made.create("helper", definition("one"), ME)
-        await applied(served)
-        agent = await ready(served, "helper")
+        agent = await has_helper(served)
         await made.patch("helper", {"model": "azure.gpt-5", "instruction": "You say two."}, ME, expected=1)
         await applied(served)
         assert agent.identity is not None
@@ -170,7 +173,7 @@ async def test_a_reload_of_files_and_a_change_at_once_lose_nothing(tmp_path: Pat
         made = definitions_of(served)
         for number in range(1, 6):
             title = f"Filed {number}"
-            served.project.edit(partial(entitle, title=title))
+            served.project.edit(lambda document, title=title: document["agents"]["filed"].update(title=title))
             served.reloads.asked.set()
             await made.create(f"helper{number}", definition(str(number)), ME)
             await served.reload()
@@ -184,9 +187,7 @@ async def test_a_change_of_the_database_reads_no_file(tmp_path: Path) -> None:
         filed = served.gateway.agents["filed"].runtime
         served.project.edit(lambda document: document["agents"]["filed"].update(title="Edited"))
         served.project.write_module("filed", "this is no Python")
-        await definitions_of(served).create("helper", definition("one"), ME)
-        await applied(served)
-        await ready(served, "helper")
+        await has_helper(served)
         assert served.gateway.agents["filed"].settings.title is None
         assert served.gateway.agents["filed"].runtime is filed
 
@@ -194,9 +195,7 @@ async def test_a_change_of_the_database_reads_no_file(tmp_path: Path) -> None:
 async def test_floors_that_are_narrowed_refuse_the_calls_of_agents_that_no_longer_fit(tmp_path: Path) -> None:
     gate = Gate()
     async with serving(tmp_path, gate) as served:
-        await definitions_of(served).create("helper", definition("one"), ME)
-        await applied(served)
-        agent = await ready(served, "helper")
+        agent = await has_helper(served)
         running_call = asyncio.create_task(ask(served.url("helper"), "hang"))
         await gate.wait_for_entered()
         served.project.edit(lambda document: document["gateway"].update(agents_may_use={"models": ["openai.*"]}))
@@ -216,15 +215,13 @@ async def test_floors_that_are_narrowed_refuse_the_calls_of_agents_that_no_longe
 async def test_a_file_that_claims_a_name_has_it_until_it_gives_it_back(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         made = definitions_of(served)
-        stored = await made.create("helper", definition("stored"), ME)
-        await applied(served)
-        await ready(served, "helper")
+        stored = (await has_helper(served)).id
         claiming = {"instruction": "You say filed."}
         served.project.edit(lambda document: document["agents"].update(helper=claiming))
         await served.reload()
         assert "You say filed." in (await ask(served.url("helper"), "hello")).text
         assert served.gateway.agents["helper"].id == ""
-        assert served.gateway.configuration.claimed["helper"].id == stored.id
+        assert served.gateway.configuration.claimed["helper"].id == stored
 
         await made.patch("helper", {"instruction": "You say stored again."}, ME, expected=None)
         await applied(served)
@@ -233,7 +230,7 @@ async def test_a_file_that_claims_a_name_has_it_until_it_gives_it_back(tmp_path:
         served.project.edit(lambda document: document["agents"].pop("helper"))
         await served.reload()
         assert "You say stored again." in (await ask(served.url("helper"), "hello")).text
-        assert served.gateway.agents["helper"].id == stored.id
+        assert served.gateway.agents["helper"].id == stored
 
 
 async def test_one_agent_alone_and_agents_on_ports_of_their_own_have_no_agents_of_the_database(tmp_path: Path) -> None:
@@ -254,11 +251,6 @@ async def test_one_agent_alone_and_agents_on_ports_of_their_own_have_no_agents_o
                     assert served.gateway.agent_source is None
 
 
-def entitle(document: dict[str, Any], title: str) -> None:
-    document["agents"]["filed"]["title"] = title
-
-
-async def titles(served: Any) -> list[str]:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        servers = (await client.get(f"{served.base_url}/.well-known/mcp/server.json")).json()["servers"]
+async def titles(served: Running) -> list[str]:
+    servers = (await served.request("GET", "/.well-known/mcp/server.json")).json()["servers"]
     return [entry["server"]["title"] for entry in servers]

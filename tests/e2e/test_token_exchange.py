@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.asgi import headers_of, respond_json
 from tests.support.calling import EACH_VERSION, ask, health
-from tests.support.downstreams import Recorder, stateless_downstream
+from tests.support.downstreams import stateless_downstream
 from tests.support.fair_time import hastened
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port, serve_app
@@ -60,7 +60,7 @@ class World:
         return self.served.url("user")
 
     def bearers(self) -> set[str | None]:
-        return bearers(self.notes.recorder)
+        return {request.bearer for request in self.notes.recorder.requests}
 
 
 @asynccontextmanager
@@ -86,10 +86,6 @@ async def world(path: Path, script: Any, /, **exchange: Any) -> AsyncIterator[Wo
         yield World(await stack.enter_async_context(running(project)), notes, login, takes)
 
 
-def bearers(recorder: Recorder) -> set[str | None]:
-    return {request.bearer for request in recorder.requests}
-
-
 def echo(request: LlmRequest) -> Turn:
     """A model that uses the tool once, and then says what came of it; without the tool it says so."""
     if request.tool_results:
@@ -98,39 +94,33 @@ def echo(request: LlmRequest) -> Turn:
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
-async def test_each_caller_reaches_the_server_with_a_token_issued_for_it_and_never_with_its_own(
-    version: str, tmp_path: Path
-) -> None:
-    async with world(tmp_path, echo, audience="notes-api", scope="read") as it:
-        for times in (2, 1):  # at once, and again when the tokens are known
-            callers = ("ann", "bob") * times
-            answers = await asyncio.gather(*(ask(it.url, version=version, bearer=name) for name in callers))
-            assert all('"hi"' in answer.text for answer in answers)
-        await until_idle(it.served)
-
-    assert {(one["subject_token"], one["resource"]) for one in it.login.asked} == {
-        ("ann", it.notes.url),
-        ("bob", it.notes.url),
-    }
-    assert {one["authorization"] for one in it.login.asked} == {"Basic cGFsbGFzOmNsaWVudHMtc2VjcmV0"}
-    assert {(one["audience"], one["scope"]) for one in it.login.asked} == {("notes-api", "read")}
-    assert sorted(token.partition("-")[2] for token in it.login.issued) == ["for-ann", "for-bob"]
-    assert it.bearers() == set(it.login.issued)
-
-
-async def test_requests_of_each_call_carry_its_own_callers_token(tmp_path: Path) -> None:
+async def test_requests_of_each_call_carry_a_token_issued_for_its_own_caller(version: str, tmp_path: Path) -> None:
     def script(request: LlmRequest) -> Turn:
         who = {"text": request.last_user_text}
         return say("done") if request.tool_results else call_tools([("notes__echo", who)] * 2)
 
-    names = [f"caller-{number}" for number in range(5)]
-    async with world(tmp_path, script, client_auth="post") as it:
-        await asyncio.gather(*(ask(it.url, name, bearer=name) for name in names * 2))
+    names = {f"caller-{number}" for number in range(5)}
+    async with world(tmp_path, script, audience="notes-api", scope="read") as it:
+        for _ in range(2):  # at once, and again when the tokens are known
+            await asyncio.gather(*(ask(it.url, name, version=version, bearer=name) for name in [*names] * 2))
         calls = it.notes.recorder.calls("echo")
-        assert len(calls) == 20
-        for call in calls:
-            assert (call.bearer or "").partition("-")[2] == f"for-{call.rpc['params']['arguments']['text']}"
-    assert len(it.login.issued) == 5
+        await until_idle(it.served)
+
+    assert len(calls) == 40
+    for call in calls:
+        assert (call.bearer or "").partition("-")[2] == f"for-{call.rpc['params']['arguments']['text']}"
+    assert {(one["subject_token"], one["resource"]) for one in it.login.asked} == {
+        (name, it.notes.url) for name in names
+    }
+    assert {one["authorization"] for one in it.login.asked} == {"Basic cGFsbGFzOmNsaWVudHMtc2VjcmV0"}
+    assert {(one["audience"], one["scope"]) for one in it.login.asked} == {("notes-api", "read")}
+    assert len(it.login.issued) == len(names)
+    assert it.bearers() == set(it.login.issued)
+
+
+async def test_a_server_of_tokens_may_want_the_secret_in_the_body(tmp_path: Path) -> None:
+    async with world(tmp_path, echo, client_auth="post") as it:
+        assert '"hi"' in (await ask(it.url, bearer="ann")).text
     assert {one["client_secret"] for one in it.login.asked} == {SECRET}
 
 
@@ -278,4 +268,4 @@ async def test_a_peer_gets_an_exchanged_token_and_exchanges_that_for_its_own_ser
     assert login.issued == ["1-for-ann", "2-for-1-for-ann"]
     assert [one["resource"] for one in login.asked] == [peer_url, notes.url]
     assert {one["client_id"] for one in login.asked} == {"pallas"}
-    assert bearers(notes.recorder) == {"2-for-1-for-ann"}
+    assert {request.bearer for request in notes.recorder.requests} == {"2-for-1-for-ann"}

@@ -125,8 +125,8 @@ async def test_a_result_is_as_the_server_sent_it_not_as_a_model_reads_it(is_erro
     with odd_server(documents) as server:
         servers = {"odd": {"url": f"{server.url}/mcp"}}
         project = write_project(tmp_path, {"user": Agent(["odd"])}, servers=servers, gateway={"console": True})
-        async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
-            result = (await http.post("/api/agents/user/tools/odd/book", json={})).json()
+        async with running(project) as served:
+            result = (await served.request("POST", "/api/agents/user/tools/odd/book", json={})).json()
             await until_idle(served)
     assert {name: result[name] for name in sent} == sent
 
@@ -266,9 +266,8 @@ async def test_only_the_server_of_the_tool_is_connected(tmp_path: Path) -> None:
             "mine": {"url": mine.url, "forward_inbound_auth": True},
         }
         async with running(write_project(tmp_path, {"lead": Agent(["notes", "mine"])}, servers=servers)) as served:
-            path = f"{served.base_url}/api/agents/lead/tools/notes/add"
-            async with httpx.AsyncClient(trust_env=False, headers={"Authorization": "Bearer of-anna"}) as http:
-                answer = await http.post(path, json={"arguments": {"a": 1, "b": 1}})
+            body, headers = {"arguments": {"a": 1, "b": 1}}, {"Authorization": "Bearer of-anna"}
+            answer = await served.request("POST", "/api/agents/lead/tools/notes/add", json=body, headers=headers)
             await until_idle(served)
         assert not [one for one in (*notes.recorder.requests, *mine.recorder.requests) if one.bearer == "of-anna"]
     assert answer.status_code == 200
@@ -296,8 +295,8 @@ async def test_programs_and_peers_are_downstreams_too(tmp_path: Path) -> None:
 async def test_a_server_that_is_away_is_named(tmp_path: Path) -> None:
     async with stateless_downstream(start=False) as gone:
         project = write_project(tmp_path, {"lead": Agent(["gone"])}, servers={"gone": {"url": gone.url}})
-        async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
-            answer = await http.post("/api/agents/lead/tools/gone/add", json={})
+        async with running(project) as served:
+            answer = await served.request("POST", "/api/agents/lead/tools/gone/add", json={})
             await until_idle(served)
     assert (answer.status_code, answer.json()["error"]) == (502, "server_unavailable")
     assert answer.json()["error_description"] == "The server 'gone' does not answer. Try again in a moment."

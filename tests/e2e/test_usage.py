@@ -77,8 +77,7 @@ def auth(**more: Any) -> dict[str, Any]:
 
 async def get(staged: Stage, name: str | None = None, query: str = "", method: str = "GET") -> httpx.Response:
     headers = {"authorization": f"Bearer {KEYS[name]}"} if name else {}
-    async with httpx.AsyncClient(base_url=staged.served.base_url, trust_env=False, headers=headers) as http:
-        return await http.request(method, PATH + query)
+    return await staged.served.request(method, PATH + query, headers=headers)
 
 
 async def usage(staged: Stage, name: str | None = None, query: str = "") -> dict[str, Any]:
@@ -325,10 +324,9 @@ async def test_a_result_has_what_the_agents_that_were_called_have_used_as_well(t
     shared = {"prices": prices, "openai_api": True, "database": "sqlite:///pallas.db"}
     async with company(tmp_path, **shared) as staged:
         root, peer = (await ask(staged.url("root"))).meta, (await ask(staged.url("peer"))).meta
-        async with httpx.AsyncClient(base_url=staged.served.base_url, trust_env=False, timeout=60) as http:
-            message = {"model": "root", "messages": [{"role": "user", "content": "hi"}]}
-            completion = (await http.post("/v1/chat/completions", json=message)).json()
-            turn = (await http.post("/api/v1/agents/root/chat", json={"message": "hi"})).json()
+        message = {"model": "root", "messages": [{"role": "user", "content": "hi"}]}
+        completion = (await staged.served.request("POST", "/v1/chat/completions", json=message)).json()
+        turn = (await staged.served.request("POST", "/api/v1/agents/root/chat", json={"message": "hi"})).json()
 
     assert "usage_with_nested" not in peer
     both = root["usage_with_nested"]
@@ -354,8 +352,7 @@ async def test_who_reads_the_usage_of_all(tmp_path: Path) -> None:
 
     async def read(name: str | None) -> tuple[int, str]:
         headers = {"authorization": f"Bearer {name}"} if name else {}
-        async with httpx.AsyncClient(base_url=staged.served.base_url, trust_env=False, headers=headers) as http:
-            answer = await http.get(PATH)
+        answer = await staged.served.request("GET", PATH, headers=headers)
         document = answer.json()
         return answer.status_code, document.get("error") or ("all" if "all" in document else "own")
 

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections import Counter
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -106,7 +106,7 @@ async def test_what_a_peer_does_is_relayed(served: WorkerManager) -> None:
 async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(served: WorkerManager) -> None:
     thread_id, turns = None, []
     for number, pid in enumerate(2 * sorted(served.pids), start=1):
-        async with _door(served, pid, "/api/v1") as http:
+        async with served.client_of(pid, f"{served.base_url}/api/v1") as http:
             body = {"message": f"turn {number}", **({"threadId": thread_id} if thread_id else {})}
             answer = (await http.post("/agents/peer/chat", json=body)).raise_for_status().json()
             heard = served.llm.requests[-1].user_texts
@@ -364,14 +364,6 @@ async def answer_to(connect: Connect, url: str) -> str:
     """The answer to the first call of a client, which does not know the tools."""
     async with connect(url) as client:
         return text_of(await client.call_tool("send_message", {"message": "hang"}))
-
-
-@asynccontextmanager
-async def _door(served: WorkerManager, pid: int, path: str) -> AsyncGenerator[httpx.AsyncClient]:
-    base = f"{served.base_url}{path}"
-    with served.only(pid):
-        async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
-            yield http
 
 
 async def _clients_of_each(served: WorkerManager, stack: AsyncExitStack) -> list[RawClient]:

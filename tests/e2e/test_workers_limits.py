@@ -61,8 +61,7 @@ def reload(served: WorkerManager, **gateway: Any) -> None:
     served.program.signal(signal.SIGHUP)
 
 
-def begun(served: WorkerManager, clients: list[httpx.AsyncClient]) -> list[asyncio.Task[str]]:
-    del served
+def begun(clients: list[httpx.AsyncClient]) -> list[asyncio.Task[str]]:
     return [asyncio.create_task(outcome_of(http, "hang")) for http in clients]
 
 
@@ -93,7 +92,7 @@ async def test_the_leases_of_a_killed_worker_end_and_its_calls_are_in_the_audit_
         # A client each: a second connection of one client may come to the other worker.
         both = [await stack.enter_async_context(served.client_of(dying)) for _ in range(2)]
         other = await stack.enter_async_context(served.client_of(staying))
-        lost = begun(served, both)
+        lost = begun(both)
         await served.gate.wait_for_entered(2)
         assert await outcome_of(other) == LIMITED
         os.kill(dying, signal.SIGKILL)
@@ -159,7 +158,7 @@ async def test_calls_finish_when_the_parent_is_killed_and_no_process_is_left(tmp
         workers = served.pids
         async with AsyncExitStack() as stack:
             clients = await clients_of_each(served, stack)
-            running = begun(served, clients)
+            running = begun(clients)
             await served.gate.wait_for_entered(2)
             served.program.signal(signal.SIGKILL)
             await asyncio.to_thread(served.program.end)

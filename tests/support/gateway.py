@@ -9,12 +9,13 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -198,6 +199,11 @@ async def agent() -> None: ...
 """
 
 
+def with_code(code: str, agent: Agent, name: str = "user") -> Agent:
+    """The agent, whose module begins with this code."""
+    return replace(agent, source=f"{code}\n{module_source(name, agent)}")
+
+
 @dataclass(frozen=True)
 class Running:
     gateway: Gateway
@@ -222,6 +228,11 @@ class Running:
 
     def url(self, agent: str) -> str:
         return f"{self.base_url}/agents/{agent}/mcp"
+
+    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Ask on a connection of its own."""
+        async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=60) as http:
+            return await http.request(method, path, **options)
 
     def metric(self, name: str, **labels: str) -> float:
         """The present value of one metric sample, 0 if it has none yet."""
