@@ -1,4 +1,4 @@
-"""`/metrics` after a scripted run: the reference's table and its PromQL, in both listener modes."""
+"""`/metrics` after a scripted run, in both listener modes: the reference's table and its PromQL; and under attack."""
 
 from __future__ import annotations
 

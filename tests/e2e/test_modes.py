@@ -1,4 +1,4 @@
-"""One port for everything, a port per agent, one agent alone: the same agents behind three route tables."""
+"""One port for all, a port per agent, one agent alone: what is where, and what is said of a route that is off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that call agents of the same gateway: how they are found, counted, limited, drained and kept apart."""
+"""Agents that call agents, of the same gateway and of others: how they are found, counted, limited and kept apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls whose provider of models fails, in its own wire format."""
+"""Calls whose provider of models fails, redirects, or cannot be asked, in its own wire format."""
 
 from __future__ import annotations
 

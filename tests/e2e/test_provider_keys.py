@@ -1,4 +1,4 @@
-"""Keys of providers, given in every way there is: where a provider quotes one, the gateway shows it nowhere."""
+"""Keys and logins of providers: where a provider quotes a key, the gateway shows it nowhere."""
 
 from __future__ import annotations
 

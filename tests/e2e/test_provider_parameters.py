@@ -1,4 +1,4 @@
-"""Parameters of a call that one provider's models refuse, or take only in part."""
+"""Parameters as they leave for every provider, and those that models of one refuse, or take only in part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions at every address of a gateway, to every kind of client, and from downstreams that are programs."""
+"""Questions at every address, to every kind of client, and of programs, peers and inner agents of workflows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hot reload: agents come, go and change while calls run; what nothing changed for is not touched."""
+"""Hot reload: agents, ports and certificates come, go and change while calls run; what nothing changed for stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How people sign in: what the gateway tells clients, and that it accepts the tokens of a real OpenID provider."""
+"""How people sign in: what clients are told, tokens of a real OpenID provider, and how the SDK's own client gets in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stdio servers: when their processes start and end, who uses them, and what a program that fails costs."""
+"""Stdio servers: when their processes start and end, who uses them, what programs that fail or misbehave cost."""
 
 from __future__ import annotations
 

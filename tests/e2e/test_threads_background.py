@@ -1,4 +1,4 @@
-"""Calls of threads that go on without their client, the end of calls, and what owners change in their threads."""
+"""Turns of threads: those without their client, their ends, tools and questions, and what owners change."""
 
 from __future__ import annotations
 

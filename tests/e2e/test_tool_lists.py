@@ -1,4 +1,4 @@
-"""What a client's model reads of the agents: little enough for its context, and true enough to be checked by."""
+"""What a client's model reads of the agents: short, true enough to be checked by, and which of them only read."""
 
 from __future__ import annotations
 
