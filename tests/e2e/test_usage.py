@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
-from contextlib import AsyncExitStack, asynccontextmanager, closing
-from time import time
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -15,7 +13,7 @@ import pytest
 
 from pallas_gateway.calls.used import UsageKey, Used
 from pallas_gateway.features.usage.feature import UsageFeature
-from pallas_gateway.features.usage.usage_table import DAY_SECONDS, MOST_ACCOUNTS
+from pallas_gateway.features.usage.usage_table import MOST_ACCOUNTS
 from tests.e2e.fleet import fleet
 from tests.support.agents_api import agents_api
 from tests.support.calling import ask
@@ -296,18 +294,6 @@ async def test_owners_of_agents_read_the_numbers_of_all_calls_without_names(tmp_
     assert "runner" not in str(owner)
     assert other["days"]["owned"] == other["days"]["own"] == []
     assert [row["calls"] for row in total["days"]["owned"]] == [2]
-
-
-async def test_owners_do_not_read_the_numbers_of_an_earlier_agent_of_the_name(tmp_path: Path) -> None:
-    async with agents_api(tmp_path) as api:
-        await api.make(wait=True)
-        yesterday = int(time() // DAY_SECONDS) - 1
-        with closing(sqlite3.connect(tmp_path / "pallas.db")) as sql, sql:
-            row = (yesterday, "a" * 32, "poet", "key:earlier")
-            sql.execute("INSERT INTO pallas_usage VALUES (?, ?, ?, '', '', ?, 3, 0, 0, 0, 0, 0, 0, 0, 0)", row)
-        assert not (await ask(api.served.url("poet"), "hello", bearer="owner")).is_error
-        answer = await api.http.get("/usage?days=7", headers={"Authorization": "Bearer owner"})
-    assert of_days(answer.json()["days"]["owned"], "agent") == {("poet",): (1, 0, 0, {})}
 
 
 @pytest.mark.parametrize("gateway", [{}, {"database": "sqlite:///pallas.db", "usage_days": 0}], ids=["none", "off"])

@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, text
 
 from pallas_gateway.calls.used import Used
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.features.usage.stored_usage import StoredUsage
 from pallas_gateway.features.usage.usage_table import DAY_SECONDS, OTHERS
 from pallas_gateway.identity.caller import Caller
+from pallas_gateway.identity.grants import Grants
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
+from pallas_gateway.shared.database.tables import agents
 from tests.support.stored_threads import services
 
 ALL = ("caller", "agent", "model")
@@ -66,10 +69,31 @@ async def test_sums_of_several_processes_and_starts_are_added_up(database_url: s
         [sums], is_complete = await usage.read(1, (), caller=ANN)
         assert (sums.used, is_complete) == (ONE, True)
         assert await rows(usage, ("model",), days=1) == [(20_001, "gpt", 1, {})]
-        assert await rows(usage, ("model",), agents={"other": 0}) == await rows(usage, agents={}) == []
-        assert await rows(usage, ("agent",), agents={"poet": 20_001}) == [(20_001, "poet", 1, {})]
         assert await rows(usage, ("agent",), caller=BEN) == [(20_000, "poet", 3, {"limited": 1})]
         assert await usage.first_day() == 20_000
+
+
+async def test_owners_read_no_day_on_which_others_had_an_agent_of_the_name(database_url: str) -> None:
+    clock = Clock()
+    day = DAY_SECONDS * 1000
+    values: list[tuple[Any, ...]] = [
+        (f"{name} {made}", name, name, owner.owner, owner.name, [], 1, made * day, made * day, ended, False)
+        for name, made, owner, ended in (
+            ("poet", 19_000, BEN, 20_001 * day + 7), ("poet", 20_001, ANN, None), ("bard", 20_001, ANN, None),
+            ("ode", 20_000, ANN, 20_001 * day + 7), ("ode", 20_001, ANN, None), ("song", 20_000, BEN, None),
+        )
+    ]  # fmt: skip
+    async with usage_at(database_url, clock) as usage:
+        await usage._database.connections.write(lambda sql: sql.execute(insert(agents).values(values)))
+        for _ in range(3):
+            for name in ("poet", "bard", "ode", "song"):
+                usage.add(BEN, name, "gpt", "", ONE)
+            clock.day += 1
+        ann = replace(ANN, grants=Grants(owned=frozenset({"poet", "bard", "ode"})))
+        assert [row[:3] for row in await rows(usage, ("agent",), owner=ann)] == [
+            (20_002, "bard", 1), (20_002, "ode", 1), (20_002, "poet", 1), (20_001, "bard", 1), (20_001, "ode", 1)
+        ]  # fmt: skip
+        assert await rows(usage, owner=ANN) == []  # who owns nothing
 
 
 async def test_days_that_are_over_for_long_enough_are_deleted_and_zero_keeps_none(database_url: str) -> None:
@@ -98,7 +122,11 @@ async def test_hashed_names_are_in_the_database_in_place_of_names_and_find_their
         assert found[1].caller.startswith("hmac:")
         assert "ann" not in str(found)
         assert "192.0.2" not in str(found)
-        assert await rows(usage, ("agent",), caller=ANN) == [(20_000, "poet", 1, {})]
+        other_key, no_names = {"state_keys": ["o" * 32, "k" * 32]}, {"audit_names": "hashed"}
+        for settings in ({"state_keys": ["k" * 32]}, other_key, other_key | no_names):
+            usage.use(GatewaySettings(**settings))
+            usage.add(ANN, "poet", "gpt", "", ONE)
+        assert await rows(usage, ("agent",), caller=ANN) == [(20_000, "poet", 4, {})]
         assert await rows(usage, ("agent",), caller=BEN) == []
 
 

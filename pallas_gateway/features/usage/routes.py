@@ -21,7 +21,7 @@ from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.models import written
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.features.usage import models
-from pallas_gateway.features.usage.usage_table import DAY_SECONDS, date_of, in_parts
+from pallas_gateway.features.usage.usage_table import date_of, in_parts
 from pallas_gateway.identity.grants import VIEW_CALLS
 
 if TYPE_CHECKING:
@@ -98,10 +98,7 @@ class UsageApi(Api):
         names = (by,) if by else ("caller", "agent", "model")
         unnamed = [name for name in names if name != "caller"]
         wanted: dict[str, tuple[Sequence[str], dict[str, Any]]] = {"own": (unnamed or names, {"caller": caller})}
-        known = self._gateway.configuration.stored  # another agent, of another owner, may have had the name before
-        made = {name: known[name].created_at for name in caller.grants.owned if name in known}
-        first = {name: int(moment.timestamp() // DAY_SECONDS) for name, moment in made.items() if moment is not None}
-        wanted["owned"] = (unnamed, {"agents": first})
+        wanted["owned"] = (unnamed, {"owner": caller})
         if caller.grants.has(VIEW_CALLS):
             wanted["all"] = (names, {})
         parts, is_complete = [], True

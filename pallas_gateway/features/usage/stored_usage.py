@@ -13,7 +13,7 @@ from itertools import batched, groupby
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BigInteger, and_, cast, delete, false, func, or_, select, text
+from sqlalchemy import BigInteger, cast, delete, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from pallas_gateway.calls.trail import hashed_name
@@ -21,14 +21,14 @@ from pallas_gateway.calls.used import LONGEST_NAME, Used
 from pallas_gateway.features.usage.usage_table import DAY_SECONDS, OTHERS, in_parts
 from pallas_gateway.identity.caller import ANONYMOUS_NAME
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
-from pallas_gateway.shared.database.tables import usage
+from pallas_gateway.shared.database.tables import agents, usage
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from sqlalchemy import Select
+    from sqlalchemy import ColumnElement, Select
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.config.model.deployment import GatewaySettings
@@ -42,6 +42,7 @@ _TRANSACTION_SECONDS = 60.0
 _ROWS_AT_ONCE = 500
 _ADDING = 0x70616C6C6175  # the key of the advisory lock of the process that adds
 _NO_HASH = "pallas usage"
+_MILLISECONDS = DAY_SECONDS * 1000
 
 
 class _Key(NamedTuple):
@@ -82,6 +83,7 @@ class StoredUsage:
         self._most = most
         self._days = 0
         self._secret: str | None = None
+        self._secrets = {_NO_HASH}
         self._sums: dict[_Key, Used] = {}
         self._writing: asyncio.Task[DatabaseUnavailableError | None] | None = None
         self._tasks = TaskOwner(close_seconds=_LAST_SECONDS)
@@ -90,6 +92,7 @@ class StoredUsage:
         """Use these settings from now on."""
         self._days = settings.usage_days
         self._secret = settings.state_keys[0] if settings.audit_names == "hashed" else None
+        self._secrets = {_NO_HASH, *settings.state_keys}
 
     @property
     def is_on(self) -> bool:
@@ -104,19 +107,20 @@ class StoredUsage:
     def add(self, caller: Caller, agent: str, model: str, failure: str, used: Used) -> None:
         """Count what a call has used at its end."""
         if self.is_on:
-            names = self._account(caller), agent, storable(model[:LONGEST_NAME]), failure, self._shown(caller)
+            account = _account(caller, self._secret or _NO_HASH)
+            names = account, agent, storable(model[:LONGEST_NAME]), failure, self._shown(caller)
             self._add(_Key(self.today, *names), used)
 
     async def read(
-        self, days: int, by: Sequence[str], *, caller: Caller | None = None, agents: Mapping[str, int] | None = None
+        self, days: int, by: Sequence[str], *, caller: Caller | None = None, owner: Caller | None = None
     ) -> tuple[list[UsedOfDay], bool]:
         """Return the usage of the last days, the latest first, and whether it is complete.
 
         Args:
             days: today included.
             by: of `caller`, `agent` and `model`; what differs in others only is added up.
-            caller: only of this one.
-            agents: only of these, from a day of each on.
+            caller: only of this one, also from before its name was hashed or plain.
+            owner: only of the agents of this one, without days of earlier agents of their names.
 
         Raises:
             DatabaseUnavailableError: the database cannot be used now.
@@ -124,10 +128,9 @@ class StoredUsage:
         await self.write()  # a caller reads its latest calls, at least those of this process
         wanted = [usage.c.day > self.today - days]
         if caller is not None:
-            wanted.append(usage.c.account == self._account(caller))
-        if agents is not None:
-            since = (and_(usage.c.agent == name, usage.c.day >= first) for name, first in agents.items())
-            wanted.append(or_(false(), *since))
+            wanted.append(usage.c.account.in_([_account(caller, secret) for secret in self._secrets]))
+        if owner is not None:
+            wanted += _of_agents_of(owner)
         names = [usage.c[name] for name in by]
         sums = [cast(func.sum(usage.c[name]), BigInteger) for name in Used.__slots__[:-1]]
         query = select(usage.c.day, *names, usage.c.failure, *sums, func.sum(usage.c.cost)).where(*wanted)
@@ -207,15 +210,23 @@ class StoredUsage:
         total = self._sums.setdefault(key, Used())
         total += used
 
-    def _account(self, caller: Caller) -> str:
-        """Return what identifies a caller; callers without a token are one."""
-        account = caller.account if caller.kind != "anonymous" else ANONYMOUS_NAME
-        return hashed_name(account, self._secret or _NO_HASH)
-
     def _shown(self, caller: Caller) -> str:
         name = caller.principal
         is_plain = self._secret is None or name == ANONYMOUS_NAME
         return storable(name[:LONGEST_NAME]) if is_plain else f"hmac:{hashed_name(name, self._secret or '')}"
+
+
+def _account(caller: Caller, secret: str) -> str:
+    """Return what identifies a caller; callers without a token are one."""
+    return hashed_name(caller.account if caller.kind != "anonymous" else ANONYMOUS_NAME, secret)
+
+
+def _of_agents_of(owner: Caller) -> Iterator[ColumnElement[bool]]:
+    """Yield what holds for rows of the agents of an owner; a day that others had the name on, too, is not theirs."""
+    yield usage.c.agent.in_(owner.grants.owned)
+    made, ended = (column // _MILLISECONDS for column in (agents.c.created_at, agents.c.deleted_at))
+    yield exists().where(agents.c.name == usage.c.agent, agents.c.deleted_at.is_(None), usage.c.day >= made)
+    yield ~exists().where(agents.c.name == usage.c.agent, agents.c.owner != owner.owner, usage.c.day <= ended)
 
 
 async def _add_all(rows: Sequence[tuple[_Key, Used]], most: int, sql: AsyncConnection) -> None:
