@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class ParentProcess(Protocol):
     """Calls methods of the parent's services with plain values, and carries them out in their order."""
 
+    def is_behind(self) -> bool:
+        """Return True while the parent, which may hang, has not read much of what it was told."""
+
     def tell(self, service: str, method: str, *values: Any) -> None:
         """Call a method without an answer; do nothing when the parent is gone."""
 

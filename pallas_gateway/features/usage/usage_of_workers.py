@@ -55,15 +55,17 @@ class UsageOfWorker:
         async with TaskOwner(close_seconds=0) as tasks:
             tasks.spawn(self._keep_sending(), name="usage of a worker", report=True)
             yield
-        self.send_changes()
+        self.send_changes(is_last=True)
 
     async def _keep_sending(self) -> None:
         while True:
             await asyncio.sleep(SEND_SECONDS)
             self.send_changes()
 
-    def send_changes(self) -> None:
-        """Send what was counted since the last time."""
+    def send_changes(self, *, is_last: bool = False) -> None:
+        """Send what was counted since the last time, unless the parent hangs: here, more calls make no more rows."""
+        if self._parent.is_behind() and not is_last:
+            return
         for day, rows in self._unsent.taken():
             for some in batched(rows, MOST_ROWS):
                 self._parent.tell(SERVICE, "add_of_day", day, _plain(some))

@@ -28,6 +28,7 @@ ANSWER_SECONDS = 15.0
 """Longest wait for an answer of the parent, which itself waits for the disk, with `audit_sync: line` up to 5 s."""
 _LONG_SECONDS = 0.0005
 """After calls that took longer, the event loop runs everything else that is ready."""
+_MOST_UNREAD = 256 << 10
 _MOST_BYTES = 256 << 20
 """Of a frame; a longer one is none."""
 _LENGTH = struct.Struct("!Q")
@@ -212,6 +213,10 @@ class AskedParent:
         self._channel = channel
         self._answer_seconds = answer_seconds
         self._is_silent = False
+
+    def is_behind(self) -> bool:
+        """Return True while the parent has not read much of what it was told."""
+        return self._channel.unread > _MOST_UNREAD
 
     async def ask(self, service: str, method: str, *values: Any) -> Any:
         """Return what a method of the parent returns.

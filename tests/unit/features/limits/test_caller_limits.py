@@ -35,6 +35,9 @@ class Place(Remote):
         self.asked: list[str] = []
         self.to_hold: dict[int, Sequence[Wanted]] = {}
 
+    def is_behind(self) -> bool:
+        return self.is_away
+
     def tell(self, _: str, method: str, *values: Any) -> None:
         getattr(self.service, method)(*values)
 

@@ -1,6 +1,7 @@
 """Usage over workers: changes of each worker reach the parent once, and each reads the usage of all."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,23 @@ async def test_all_of_many_rows_arrive_before_the_answer() -> None:
             worker.add(UsageKey.of(name, name, "echo"), Used(calls=1))
         usage = await worker.read()
     assert len(usage.today) == len(usage.total) == 3 * MOST_ROWS + 1
+
+
+async def test_reports_do_not_pile_up_while_the_parent_hangs_and_nothing_is_lost() -> None:
+    async with channel(worker={}, parent={"usage": UsageOfWorkers()}) as ends:
+        worker = UsageOfWorker(AskedParent(ends.worker))
+        transport: Any = ends.writer.transport
+        transport.pause_reading()
+        for _ in range(50):
+            for number in range(300):
+                worker.add(key(f"{number:0100}"), Used(calls=1))
+            worker.send_changes()
+            await asyncio.sleep(0)
+        assert 0 < ends.worker.unread < 400_000
+        transport.resume_reading()
+        await eventually(lambda: not ends.worker.unread, what="the parent to read")
+        usage = await worker.read()
+    assert [used.calls for used in usage.total.values()] == [50] * 300
 
 
 async def test_without_its_parent_a_worker_refuses_to_answer() -> None:
