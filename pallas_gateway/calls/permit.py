@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
+_MINUTE = 60
 type Outcome = Literal["ok", "error", "refused"]
 
 
@@ -45,3 +47,11 @@ class Permit:
 
 
 NO_PERMIT = Permit()
+
+
+def duration_text(seconds: float) -> str:
+    """Return a wait as `12 s`, `4 min` or `8 h 27 min`, rounded up to the unit."""
+    if seconds <= _MINUTE:
+        return f"{ceil(seconds)} s"
+    hours, minutes = divmod(ceil(seconds / _MINUTE), 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from contextlib import contextmanager
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pallas_gateway.calls.permit import duration_text
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.gateway_api import request
 from pallas_gateway.client.gateway_client import BearerOption, UnreachableError
@@ -30,7 +31,6 @@ _NOTHING: dict[str, Any] = {
 }  # fmt: skip
 _LIMITS = ("RULE", "AGENTS", "LIMIT", "USED", "RESETS IN")
 _UNITS = {"calls_per_minute": "calls per minute", "calls_at_once": "calls at once", "tokens_per_day": "tokens per day"}
-_MINUTE = 60
 _MOST_AGENTS = 5
 """Names of agents in one line of a limit."""
 
@@ -41,7 +41,7 @@ def usage(
     *,
     days: Annotated[int | None, typer.Option(min=1, help="Show the last days, which the gateway has stored.")] = None,
     by: Annotated[
-        Literal["caller", "agent", "model"] | None, typer.Option(help="Add up the days by caller, agent or model.")
+        Literal["caller", "agent", "model", "day"] | None, typer.Option(help="With --days: a line for each of them.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the document of the gateway as JSON.")] = False,
 ) -> None:
@@ -49,19 +49,20 @@ def usage(
     base_url = gateway_url(url)
     if by is not None and days is None:
         raise UsageError("--by adds up days: give --days as well.")
-    query = f"?days={days}{f'&by={by}' if by else ''}" if days is not None else ""
+    added = "agent" if by == "day" else by  # by the gateway, which sends each day for itself
+    query = f"?days={days}{f'&by={added}' if added else ''}" if days is not None else ""
     document = asyncio.run(request("GET", base_url, PATH + query, bearer))
     if as_json:
         result(json.dumps(document, indent=2))
         return
     with _reading(base_url):
-        tables = _tables_of_days(document, by)
+        tables = _tables_of_days(document, days, by) if days is not None else None
     if tables is not None:
         _print_days(*tables)
         return
-    if days is not None:
-        problem("No days are stored (gateway.database, gateway.usage_days): this is what the gateway has counted.")
-    _print_now(document, base_url, (by,) if by in {"caller", "agent"} else ("caller", "agent"))
+    _print_now(document, base_url, (added,) if added in {"caller", "agent"} else ("caller", "agent"))
+    why = "no days are stored (gateway.database, gateway.usage_days)" if days else "with gateway.database: --days 1"
+    problem(f"This was counted since the gateway started; {why}.")
 
 
 @contextmanager
@@ -94,16 +95,19 @@ def _print_now(document: dict[str, Any], base_url: str, of_all: tuple[str, ...])
         _print(everyone, *(name.upper() for name in of_all))
 
 
-def _tables_of_days(document: dict[str, Any], by: str | None) -> tuple[list[_TableOfDays], bool] | None:
+def _tables_of_days(document: dict[str, Any], asked: int, by: str | None) -> tuple[list[_TableOfDays], bool] | None:
     """Return the heading, columns and lines of each table, and whether all rows are here; None if none are stored."""
     if not (days := document.get("days")):
         return None
-    period = f"from {shown(days['since'])} to {shown(document['day'])} (UTC)"
+    first = str(date.fromisoformat(document["day"]) - timedelta(asked - 1))
+    stored = f", stored since {shown(days['since'])}" if days["since"] > first else ""
+    period = f"from {first} to {shown(document['day'])} (UTC){stored}"
     of_own: tuple[str, ...] = (by or "agent",)
     of_all = of_own if by else ("caller", "agent")
     tables = [(f"{shown(document['caller'])} {period}", of_own, _sums(days["own"], of_own))]
-    if days["owned"] and by != "caller":
-        tables.append(("\nYour agents, by all callers", of_own, _sums(days["owned"], of_own)))
+    if days["owned"]:
+        unnamed = () if by == "caller" else of_own
+        tables.append(("\nYour agents, by all callers", unnamed, _sums(days["owned"], unnamed)))
     if "all" in days:
         tables.append(("\nAll callers", of_all, _sums(days["all"], of_all)))
     return tables, bool(days["complete"])
@@ -162,7 +166,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{estimated}{tokens['input'] + tokens['cacheWrite']:,}",
         f"{tokens['cachedInput']:,}",
         f"{estimated}{tokens['output']:,}",
-        "-" if cost is None else f"{cost:,.4f}",
+        "-" if cost is None else f"{cost:,.{2 if cost >= 1 else 6}f}",
     )
 
 
@@ -182,13 +186,5 @@ def _limit(limit: dict[str, Any]) -> tuple[str, ...]:
         f"{named} and {len(agents) - _MOST_AGENTS} more" if len(agents) > _MOST_AGENTS else named,
         unit if limit["enforced"] else f"{unit} (counts only)",
         "-" if used is None else f"{used:,}",
-        "-" if seconds is None else _duration(float(seconds)),
+        "-" if seconds is None else duration_text(float(seconds)),
     )
-
-
-def _duration(seconds: float) -> str:
-    """Format a time as `12 s`, `4 min` or `8 h 27 min`, rounded up to the unit."""
-    if seconds < _MINUTE:
-        return f"{math.ceil(seconds)} s"
-    hours, minutes = divmod(math.ceil(seconds / _MINUTE), 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"

@@ -12,6 +12,9 @@ from tests.support.odd_server import odd_server
 HOSTILE = "key:\x1b[31mci\u202e\nroot  key:ops" + "x" * 100_000
 
 
+SINCE = "This was counted since the gateway started; with gateway.database: --days 1.\n"
+
+
 def row(agent: str, calls: int, *, estimated: int = 0, cost: float | None = None, **more: Any) -> dict[str, Any]:
     tokens = {"input": 1000 * calls, "cachedInput": 10, "cacheWrite": 1, "output": 5}
     numbers = {"calls": calls, "refused": 1, "nestedCalls": 2, "tokens": tokens}
@@ -28,7 +31,7 @@ DOCUMENT: dict[str, Any] = {
     "since": "2026-11-20T04:00:00Z",
     "caller": "key:ci",
     "own": {
-        "today": [row("echo", 3, estimated=1, cost=0.5)],
+        "today": [row("echo", 3, estimated=1, cost=0.000012)],
         "total": [row("echo", 1500, cost=3.0), row("gone", 1)],
         "complete": True,
     },
@@ -43,7 +46,7 @@ DOCUMENT: dict[str, Any] = {
 def shown_by(run: Command, document: object) -> list[list[str]]:
     with odd_server({"GET": (200, document)}) as server:
         ran = run("usage", "--url", server.url)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, SINCE)
     return [re.split(r" {2,}", line) for line in ran.out.splitlines()]
 
 
@@ -51,7 +54,7 @@ def test_own_usage_and_limits_are_shown_by_agent(run: Command) -> None:
     assert shown_by(run, DOCUMENT) == [
         ["key:ci on 2026-11-24 (UTC), total since 2026-11-20T04:00:00Z"],
         ["AGENT", "CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST", "TOTAL CALLS", "TOTAL TOKENS"],
-        ["echo", "3", "1", "2", "~3,001", "10", "~5", "0.5000", "1,500", "1,500,016"],
+        ["echo", "3", "1", "2", "~3,001", "10", "~5", "0.000012", "1,500", "1,500,016"],
         ["gone", "0", "0", "0", "0", "0", "0", "-", "1", "1,016"],
         [""],
         ["Limits"],
@@ -88,8 +91,8 @@ def test_days_are_added_up_with_the_reasons_of_failures(run: Command) -> None:
     days = {"since": "2026-11-18", "own": DAYS, "owned": DAYS[:1], "all": everyone, "complete": True}
     with odd_server({"GET": (200, {**DOCUMENT, "days": days})}) as server:
         ran = run("usage", "--days", "7", "--url", server.url)
-        by = run("usage", "--days", "7", "--by", "caller", "--url", server.url)
-    echo = ["3", "2", "4", "3,002", "20", "10", "1.0000", "2 busy, 3 limited"]
+        by, by_day = [run("usage", "--days", "8", "--by", one, "--url", server.url) for one in ("caller", "day")]
+    echo = ["3", "2", "4", "3,002", "20", "10", "1.00", "2 busy, 3 limited"]
     columns = ["CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST", "FAILED"]
     assert [re.split(r" {2,}", line) for line in ran.out.splitlines()] == [
         ["key:ci from 2026-11-18 to 2026-11-24 (UTC)"],
@@ -98,17 +101,21 @@ def test_days_are_added_up_with_the_reasons_of_failures(run: Command) -> None:
         [""],
         ["Your agents, by all callers"],
         ["AGENT", *columns],
-        ["echo", "1", "1", "2", "1,001", "10", "5", "0.5000", "1 busy"],
+        ["echo", "1", "1", "2", "1,001", "10", "5", "0.500000", "1 busy"],
         [""],
         ["All callers"],
         ["CALLER", "AGENT", *columns],
         ["key:ci", "echo", *echo],
-        ["key:ops", "echo", "4", "1", "2", "4,001", "10", "5", "0.5000", "-"],
+        ["key:ops", "echo", "4", "1", "2", "4,001", "10", "5", "0.500000", "-"],
     ]
     assert [re.split(r" {2,}", line)[0] for line in by.out.splitlines()] == [
-        *("key:ci from 2026-11-18 to 2026-11-24 (UTC)", "CALLER", "key:ci"),
+        *("key:ci from 2026-11-17 to 2026-11-24 (UTC), stored since 2026-11-18", "CALLER", "key:ci"),
+        *("", "Your agents, by all callers", "CALLS", "1"),
         *("", "All callers", "CALLER", "key:ci", "key:ops"),
     ]
+    assert [line.split()[:2] for line in by_day.out.splitlines()[-3:]] == [
+        ["DAY", "CALLS"], ["2026-11-23", "6"], ["2026-11-24", "1"]
+    ]  # fmt: skip
 
 
 def test_what_was_counted_since_a_restart_today_is_not_called_that_of_the_day(run: Command) -> None:
@@ -117,7 +124,7 @@ def test_what_was_counted_since_a_restart_today_is_not_called_that_of_the_day(ru
     with odd_server({"GET": (200, began)}) as server:
         ran = run("usage", "--days", "7", "--url", server.url)
     assert ran.out.startswith("key:ci since 2026-11-24T19:12:57Z\n")
-    assert "No days are stored (gateway.database" in ran.err
+    assert "since the gateway started; no days are stored (gateway.database" in ran.err
 
 
 def test_without_stored_days_the_sums_of_all_are_shown_as_they_were_asked_for(run: Command) -> None:
@@ -155,14 +162,14 @@ def test_a_caller_that_shares_its_numbers_is_told(run: Command) -> None:
         "{}",
         "[" * 100_000,
         {**DOCUMENT, "own": {"today": 5, "total": [], "complete": True}},
-        {**DOCUMENT, "days": {"since": 5, "own": [{}], "owned": [], "complete": True}},
+        {**DOCUMENT, "days": {"since": 5, "own": [], "owned": [], "complete": True}},
         {**DOCUMENT, "limits": [{**DOCUMENT["limits"][0], "resetSeconds": 10**400}]},
     ],
     ids=lambda body: str(body)[:20],
 )
 def test_an_answer_that_is_no_usage_is_named(body: object, run: Command) -> None:
     with odd_server({"GET": (200, body)}) as server:
-        ran = run("usage", "--url", server.url)
+        ran = run("usage", "--days", "7", "--url", server.url)
     assert (ran.code, ran.out) == (1, "")
     assert "What answers at" in ran.err
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.permit import Excess
+from pallas_gateway.calls.permit import Excess, duration_text
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.shared.protocol import Wanted
 
@@ -122,7 +122,7 @@ class Exceeded:
     def sentence(self) -> str:
         """The reason for the caller; the numbers are those of the rule, never those of other callers."""
         limit = f"Rule '{self.rule.name}' limits {self.measure} to {self.limit}."
-        return f"{limit} Try again in {self.retry_after_seconds} s."
+        return f"{limit} Try again in {duration_text(self.retry_after_seconds)}."
 
     def error(self) -> CallLimitedError:
         """Return the refusal of a call."""

@@ -7,7 +7,7 @@ from typing import Any, override
 
 import pytest
 
-from pallas_gateway.calls.permit import NO_PERMIT, CallEnd, Permit
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd, Permit, duration_text
 from pallas_gateway.config.model.limits import LimitsSettings
 from pallas_gateway.core.offers import CallEntry, UsedLimit
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
@@ -104,7 +104,7 @@ async def test_calls_that_no_rule_limits_ask_nobody() -> None:
     [
         ({"calls_per_minute": 1}, "calls per minute to 1. Try again in 40 s.", "requests"),
         ({"calls_at_once": 1}, "calls at once to 1. Try again in 5 s.", "requests"),
-        ({"tokens_per_day": 5}, f"tokens per day to 5. Try again in {NOON_TO_MIDNIGHT - 20} s.", "tokens"),
+        ({"tokens_per_day": 5}, "tokens per day to 5. Try again in 12 h 0 min.", "tokens"),
     ],
 )
 async def test_a_refusal_names_the_rule_its_limit_and_the_wait(rule: dict[str, Any], sentence: str, unit: str) -> None:
@@ -114,7 +114,7 @@ async def test_a_refusal_names_the_rule_its_limit_and_the_wait(rule: dict[str, A
     refused = await stage.refused()
     assert str(refused) == f"Rule 'narrow' limits {sentence}"
     assert (refused.rule, refused.limit, refused.unit) == ("narrow", next(iter(rule.values())), unit)
-    assert f" {refused.retry_after_seconds} s." in sentence
+    assert f" {duration_text(refused.retry_after_seconds)}." in sentence
     assert (await stage.ratios())["wide"] == 1 / 9  # the refused call has taken nothing
 
 
@@ -177,7 +177,7 @@ async def test_tokens_of_nested_calls_use_up_the_budget_that_an_agent_has_for_al
     excess = await other.charge(0)
     assert excess is not None
     assert (excess.rule, excess.retry_after_seconds) == ("rule-1", NOON_TO_MIDNIGHT)
-    assert excess.sentence == "Rule 'rule-1' limits tokens per day to 10. Try again in 43200 s."
+    assert excess.sentence == "Rule 'rule-1' limits tokens per day to 10. Try again in 12 h 0 min."
     await stage.refused("key:eve", "search", is_nested=True)
     await stage.begin()
 
