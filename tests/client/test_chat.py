@@ -461,8 +461,8 @@ async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.Captur
         unknown, strange = await says("/threds"), await says("/foo")
         assert await says("//etc/hosts") == "done"
         with pytest.raises(EOFError):
-            await answer(says.talk, "/quit")
-    names = [line.split()[0] for line in shown.splitlines() if line.startswith("/")][:12]
+            await answer(says.talk, "/exit")
+    names = [line.split()[0] for line in shown.splitlines() if line.startswith("/")][:13]
     assert unknown == (
         f"No command '/threds' (did you mean '/threads'?). There are: {', '.join(names)}. "
         "A message that begins with / begins with //."

@@ -259,6 +259,7 @@ async def _help(_conversation: Conversation, _rest: str) -> None:
     table("COMMAND OR KEY", "DOES", rows=[*rows, *KEYS])
 
 
+@_command("/exit", "the same as /quit")
 @_command("/quit", "leave; so does Ctrl-D")
 async def _quit(_conversation: Conversation, _rest: str) -> None:
     raise EOFError

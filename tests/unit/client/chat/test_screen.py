@@ -123,6 +123,7 @@ def completions(text: str) -> list[str]:
     [
         ("/s", ["/set ", "/system ", "/save "]),
         ("/q", ["/quit"]),
+        ("/e", ["/export ", "/exit"]),
         ("/set te", ["temperature"]),
         ("/unset t", ["temperature", "top_p"]),
         ("/resume ", ["cats", "#2"]),
