@@ -252,8 +252,8 @@ def _what_is_wrong(error: ErrorDetails) -> str:
 _RANGES = {
     "temperature": "0 to 2",
     "top_p": "0 to 1",
-    "top_k": "1 to 2^63 - 1",
-    "max_tokens": "1 to 2^63 - 1",
+    "top_k": "a whole number from 1 to 2^63 - 1",
+    "max_tokens": "a whole number from 1 to 2^63 - 1",
     "stop": "1 to 4 texts",
     "presence_penalty": "-2 to 2",
     "frequency_penalty": "-2 to 2",

@@ -298,7 +298,7 @@ async def test_what_cannot_be_answered_is_refused_with_what_to_change(tmp_path: 
     assert {one["type"] for one in said_of.values()} == {"invalid_request_error"}
     told = said_of["a temperature out of range"]["message"]
     assert told.startswith("temperature must be 0 to 2. Callers of this agent may set: temperature (0 to 2), top_p (0 ")
-    assert "top_k (1 to 2^63 - 1), max_completion_tokens (1 to 2^63 - 1), stop" in told
+    assert "max_completion_tokens (a whole number from 1 to 2^63 - 1), stop" in told
     assert told.endswith("response_format (an object), tool_choice (auto, none, required or an object).")
     assert (
         counted == sum(code == "bad_input" for _, (code, _) in REFUSED.values()) - 1

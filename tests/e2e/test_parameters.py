@@ -42,10 +42,11 @@ AGENTS = {
     "desk": Agent(source=DESK),
 }
 ALLOWED = (
-    "temperature (0 to 2), top_p (0 to 1), top_k (1 to 2^63 - 1), max_tokens (1 to 2^63 - 1), "
-    "stop (1 to 4 texts), presence_penalty (-2 to 2), frequency_penalty (-2 to 2), seed (a whole number of 64 bits), "
-    "response_format (an object), tool_choice (auto, none, required or an object), "
-    "tools_allowlist (a list of at most 1000 texts), system_append (a text), extra (an object)."
+    "temperature (0 to 2), top_p (0 to 1), top_k (a whole number from 1 to 2^63 - 1), "
+    "max_tokens (a whole number from 1 to 2^63 - 1), stop (1 to 4 texts), presence_penalty (-2 to 2), "
+    "frequency_penalty (-2 to 2), seed (a whole number of 64 bits), response_format (an object), tool_choice (auto, "
+    "none, required or an object), tools_allowlist (a list of at most 1000 texts), system_append (a text), "
+    "extra (an object)."
 )
 PLAIN = {"model", "messages", "stream", "stream_options", "tools", "parallel_tool_calls", "max_tokens"}
 """What a request holds that nobody has set a parameter for."""
@@ -124,7 +125,7 @@ async def test_what_callers_may_not_set_is_refused_with_the_list_of_what_they_ma
         ),
         "a model": ({"model": "generic.gpt"}, "Parameter 'model' is not for callers of this agent."),
         "too hot": ({"temperature": 2.5}, "params.temperature must be 0 to 2."),
-        "a text for a number": ({"top_k": "40"}, "params.top_k must be 1 to 2^63 - 1."),
+        "a text for a number": ({"top_k": "40"}, "params.top_k must be a whole number from 1 to 2^63 - 1."),
         "too many": ({"stop": list("abcde")}, "params.stop must be 1 to 4 texts."),
         "a search": ({"extra": {"enable_search": True}}, "params.extra must not hold 'enable_search'; it takes "),
         "by the back door": (

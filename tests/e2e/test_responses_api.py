@@ -167,9 +167,9 @@ def formatted(**changes: Any) -> dict[str, Any]:
 
 
 OFFERED = (
-    "Callers of this agent may set: temperature (0 to 2), top_p (0 to 1), top_k (1 to 2^63 - 1), "
-    "max_output_tokens (1 to 2^63 - 1), stop (1 to 4 texts), presence_penalty (-2 to 2), frequency_penalty (-2 to 2), "
-    "seed (a whole number of 64 bits), text.format (an object), instructions (a text)."
+    "Callers of this agent may set: temperature (0 to 2), top_p (0 to 1), top_k (a whole number from 1 to 2^63 - 1), "
+    "max_output_tokens (a whole number from 1 to 2^63 - 1), stop (1 to 4 texts), presence_penalty (-2 to 2), "
+    "frequency_penalty (-2 to 2), seed (a whole number of 64 bits), text.format (an object), instructions (a text)."
 )
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"input": None}, "bad_input", "input"),
