@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,24 +38,20 @@ def create_app(gateway: Gateway, servers: McpServers, ports: Mapping[int, PortRo
         servers: of the gateway's agents.
         ports: the routes of each listening port.
     """
-    tables = {port: _Table(gateway, servers, routes) for port, routes in ports.items()}
+    tables = {
+        port: AnswerAfterBody(_Table(gateway, servers, routes), gateway.limits.bodies) for port, routes in ports.items()
+    }
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _accept_lifespan(receive, send)
         elif scope["type"] == "http":
-            await AnswerAfterBody(tables[scope["server"][1]], gateway.limits.bodies)(scope, receive, send)
+            await tables[scope["server"][1]](scope, receive, send)
         else:
             await send({"type": "websocket.close"})
 
     guarded = cross_origin(app, gateway.configuration)
-
-    async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve metadata to pages of every origin, independent of `allowed_origins`."""
-        is_open = scope["type"] == "http" and protected_resource.is_metadata_path(scope["path"])
-        await (app if is_open else guarded)(scope, receive, send)
-
-    return TrustedProxies(entry, gateway.configuration.deployment.gateway.trusted_proxies)
+    return TrustedProxies(guarded, gateway.configuration.deployment.gateway.trusted_proxies)
 
 
 class _Table:
@@ -104,19 +101,17 @@ class _Table:
     async def _serve_agent(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = self._routes.agent or agent_routes.named_by_path(scope["path"])
         # On a port without agents the metadata would show which agents exist.
-        shown, absent = name if self._has_agents else None, partial(self._why_not_here, scope, name)
-        await agent_routes.serve(
-            self._gateway, self._servers, RequestedEndpoint(name, shown, absent), Request(scope, receive), send
-        )
+        endpoint = RequestedEndpoint(name, name if self._has_agents else None)
+        if not self._routes.agents_by_path:
+            endpoint = replace(endpoint, absent=partial(self._why_not_here, scope, name))
+        await agent_routes.serve(self._gateway, self._servers, endpoint, Request(scope, receive), send)
 
     def _why_not_here(self, scope: Scope, name: str | None) -> str | None:
-        """Return the error for an agent that this port does not serve; None if it does."""
+        """Return the error for an agent that a port without the paths of agents does not serve; None if it does."""
         configuration = self._gateway.configuration
         if self._routes.agent is not None:
             is_here = agent_routes.is_own_port_path(scope["path"])
             return None if is_here else f"this port serves agent '{self._routes.agent}' at /mcp only"
-        if self._routes.agents_by_path:
-            return None
         if name is None or name not in configuration.hosted_agents:
             return "no agent on this port"
         return f"agent '{name}' has a port of its own (gateway.per_port): {configuration.agent_url(name)}"

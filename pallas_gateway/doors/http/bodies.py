@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -60,28 +61,30 @@ class AnswerAfterBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; with 408 if its body is late."""
-        body, tasks, has_begun, is_stopping = _Body(receive, self._limits), TaskOwner(), False, False
+        body, has_begun, is_stopping = _Body(receive, self._limits), False, False
+        rest: TaskOwner | None = None
 
         async def late_send(message: Message) -> None:
-            nonlocal has_begun
+            nonlocal has_begun, rest
             if body.is_late and not has_begun:
                 return
             if "status" in message:
                 has_begun = True
                 if body.is_unread:
-                    reading = tasks.spawn(body.read_on(), name="rest of a body")
+                    rest = rest or TaskOwner()
+                    reading = rest.spawn(body.read_on(), name="rest of a body")
                     await asyncio.wait({reading}, timeout=self._limits.rest_seconds)
             await send(message)
 
         try:
-            await self._app(scope, body.receive, late_send)
-        except ClientDisconnect:
-            pass  # the request was not complete
+            with suppress(ClientDisconnect):  # the request was not complete
+                await self._app(scope, body.receive, late_send)
         except asyncio.CancelledError:
             is_stopping = True
             raise
         finally:
-            await tasks.cancel_all()
+            if rest is not None:
+                await rest.cancel_all()
             if not has_begun and (refusal := body.refusal(is_stopping=is_stopping)) is not None:
                 await refusal(scope, receive, send)
 

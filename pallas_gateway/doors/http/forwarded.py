@@ -73,8 +73,7 @@ class TrustedProxies:
     def _seen(self, scope: Scope) -> Scope:
         kept = [(name, value) for name, value in scope["headers"] if not _is_forwarding(name)]
         seen = {**scope, "headers": kept}
-        peer = _peer(scope)
-        if peer is None or len(kept) == len(scope["headers"]):
+        if len(kept) == len(scope["headers"]) or (peer := _peer(scope)) is None:
             return seen
         try:
             sender = self._sender(Sender(peer, scope["scheme"]), scope["headers"])

@@ -18,6 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 
 from pallas_gateway.config.model.values import authority
+from pallas_gateway.doors.http.protected_resource import is_metadata_path
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
@@ -150,13 +151,20 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
     if not origins:
         return app
     more, exposed = (_OPENAI_REQUEST_HEADERS, _OPENAI_RESPONSE_HEADERS) if settings.openai_api else ((), ())
-    return CORSMiddleware(
+    guarded = CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
         allow_headers=(*_MCP_REQUEST_HEADERS, *_CONDITIONS, *more),
         expose_headers=(*_MCP_RESPONSE_HEADERS, *_OF_AGENTS, *exposed),
     )
+
+    async def entry(scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve metadata to pages of every origin, independent of `allowed_origins`."""
+        is_open = scope["type"] == "http" and is_metadata_path(scope["path"])
+        await (app if is_open else guarded)(scope, receive, send)
+
+    return entry
 
 
 def _console_origins(configuration: Configuration) -> Iterator[str]:
