@@ -59,8 +59,10 @@ class SharedServices:
     """Settings and services that the agents of one gateway share; a reload replaces them.
 
     Attributes:
-        calls: of this process; `tasks` owns their tasks.
+        calls: of this process; `tasks` owns their tasks, which the gateway waits for before it stops.
         trail: takes the decisions of callers for the audit log.
+        heartbeat_seconds: the longest silence of a call whose client asked for progress.
+        max_history_entries: most entries of history, and most images, that one call may have.
         llm_pass_through: send the tokens of callers to LLM providers that accept them.
         on_state: called with an agent whose state has changed.
     """
@@ -104,7 +106,7 @@ class AgentState:
         self.settings = settings
         self.open_questions: OpenQuestions = {}
         self._admission = admission
-        self._shared = shared
+        self.shared = shared
         self._version: AgentVersion | None = None
         self._uses: dict[AgentRuntime, UseCount] = {}
         self.reset()
@@ -113,7 +115,7 @@ class AgentState:
         """Mark as hosted. A removed agent may return while its earlier calls run."""
         self.status = Status(State.PENDING)
         self._tried = asyncio.Event()
-        self._shared.metrics.expect_agent(self.name, self._instances_live)
+        self.shared.metrics.expect_agent(self.name, self._instances_live)
         self._count_state()
 
     @property
@@ -142,11 +144,6 @@ class AgentState:
         return None if self._version else (self.status.reason or f"the agent is {self.status.state.value}")
 
     @property
-    def max_history_entries(self) -> int:
-        """Most entries of history, and most images, that one call may have."""
-        return self._shared.max_history_entries
-
-    @property
     def model(self) -> ModelFacts | None:
         """The model the agent uses, known once it has been ready."""
         return self._version.runtime.model if self._version else None
@@ -165,7 +162,7 @@ class AgentState:
 
     def trace_url(self, call: Call) -> str | None:
         """Return the page of a call's trace; None if the call has none, or `gateway.trace_url` is not set."""
-        template = self._shared.trace_url
+        template = self.shared.trace_url
         return template.replace(TRACE_ID, call.trace_id) if template and call.trace_id else None
 
     def set_state(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
@@ -181,9 +178,9 @@ class AgentState:
         is_change = state is not before.state
         self.status = Status(state, reason) if is_change else replace(before, reason=reason)
         self._count_state()
-        self._shared.on_state(self)
+        self.shared.on_state(self)
         if is_change:
-            self._shared.metrics.agent_state_changes.labels(self.name, state.value).inc()
+            self.shared.metrics.agent_state_changes.labels(self.name, state.value).inc()
         if is_change or without_numbers(reason) != without_numbers(before.reason):
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
@@ -195,13 +192,13 @@ class AgentState:
         self.settings, self._admission = settings, admission
         if runtime is not None:
             self._version = self._version_on(runtime)
-            self._shared.on_state(self)
+            self.shared.on_state(self)
         elif self._version is not None:
             self._version = replace(self._version, settings=settings, admission=admission)
 
     def rebind(self, shared: SharedServices) -> None:
         """Use these services from the next call on."""
-        self._shared = shared
+        self.shared = shared
 
     async def wait_until_unused(self, runtime: AgentRuntime) -> None:
         """Return when no call runs on an earlier runtime any more."""
@@ -217,10 +214,10 @@ class AgentState:
             return None
         # The series of the model and the downstreams begin at 0, so that the first call is an increase.
         provider = runtime.provider.name if runtime.provider is not None else None
-        is_priced = self._shared.prices.of(provider, runtime.model.name) is not None
-        self._shared.metrics.expect_model(self.name, runtime.model.name, is_priced=is_priced)
+        is_priced = self.shared.prices.of(provider, runtime.model.name) is not None
+        self.shared.metrics.expect_model(self.name, runtime.model.name, is_priced=is_priced)
         for downstream in runtime.downstreams:
-            self._shared.metrics.expect_downstream(self.name, downstream.name)
+            self.shared.metrics.expect_downstream(self.name, downstream.name)
         uses = self._uses.setdefault(runtime, UseCount())
         return AgentVersion(self.settings, self._admission, runtime, uses)
 
@@ -251,7 +248,7 @@ class AgentState:
 
     def _count_state(self) -> None:
         for state in State:
-            self._shared.metrics.agent_state.labels(self.name, state.value).set(state is self.status.state)
+            self.shared.metrics.agent_state.labels(self.name, state.value).set(state is self.status.state)
 
     def _instances_live(self) -> float:
         runtimes = [*self._uses]  # copied at once: a scrape asks in its thread

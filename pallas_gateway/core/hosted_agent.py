@@ -26,8 +26,7 @@ from pallas_gateway.tasks import UseCount
 from pallas_gateway.telemetry.redaction import LONGEST_QUOTE, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
-    from typing import Any
+    from collections.abc import AsyncIterator
 
     from pallas_gateway.calls.call import Call, Image, Reply
     from pallas_gateway.core.calls import Calls
@@ -51,7 +50,7 @@ class HostedAgent(AgentState):
                 tool `no_tool`, `approval_required`.
             AgentUnavailableError: the agent is not ready; the message has the reason.
         """
-        call, shared = running.call, self._shared
+        call, shared = running.call, self.shared
         with shared.calls.living(running):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
@@ -73,26 +72,17 @@ class HostedAgent(AgentState):
                 running.reply = told_of_changes(reply, call, sent)
                 return running.reply
 
-    def spawn(self, work: Coroutine[Any, Any, Reply], *, name: str) -> asyncio.Task[Reply]:
-        """Start a task that the gateway waits for before it stops."""
-        return self._shared.tasks.spawn(work, name=name)
-
     @property
     def calls(self) -> Calls:
         """The calls of this process."""
-        return self._shared.calls
-
-    @property
-    def heartbeat_seconds(self) -> float:
-        """The longest silence of a call whose client asked for progress."""
-        return self._shared.heartbeat_seconds
+        return self.shared.calls
 
     def count_heartbeat(self) -> None:
-        self._shared.metrics.heartbeats.labels(self.name).inc()
+        self.shared.metrics.heartbeats.labels(self.name).inc()
 
     def refuse(self, call: Call, refusal: CallRefusedError) -> None:
         """Count and log a call whose arguments were refused."""
-        with suppress(GatewayError), self._shared.calls.living(RunningCall(self, call)):
+        with suppress(GatewayError), self.shared.calls.living(RunningCall(self, call)):
             raise refusal
 
     @asynccontextmanager
@@ -101,19 +91,19 @@ class HostedAgent(AgentState):
     ) -> AsyncIterator[Instance]:
         """Open an instance for an admitted call."""
         running.sink.put(Admitted())
-        bearer, in_flight = sent.caller.bearer, self._shared.metrics.calls_in_flight
-        with self._shared.calls.one_more(), in_flight.labels(sent.counted_as).track_inprogress():
-            credentials = Credentials(bearer, bearer if self._shared.llm_pass_through else None)
+        bearer, in_flight = sent.caller.bearer, self.shared.metrics.calls_in_flight
+        with self.shared.calls.one_more(), in_flight.labels(sent.counted_as).track_inprogress():
+            credentials = Credentials(bearer, bearer if self.shared.llm_pass_through else None)
             async with version.runtime.open(sent, credentials, running.sink, running.options, questions) as instance:
                 with running.using(instance):
                     yield instance
 
     def _questions(self, version: AgentVersion, running: RunningCall) -> Questions:
         asker = running.asker if version.settings.ask_caller else CANNOT_ASK
-        call, trail = running.call, self._shared.trail
-        watch = QuestionEvents(call, running.sink, self._shared.metrics, self.open_questions, trail)
+        call, trail = running.call, self.shared.trail
+        watch = QuestionEvents(call, running.sink, self.shared.metrics, self.open_questions, trail)
         caller = call.caller
-        rules = self._shared.ask_rules
+        rules = self.shared.ask_rules
         seconds = running.ask_seconds or rules.seconds
         rules = replace(rules, client_may_leave=asker.client_may_leave, seconds=seconds)
         if caller.authenticated:
@@ -125,9 +115,9 @@ class HostedAgent(AgentState):
         return questions
 
     def _refuse_too_deep(self, call: Call) -> None:
-        if call.nesting > self._shared.max_nesting:
+        if call.nesting > self.shared.max_nesting:
             message = (
-                f"Agent '{self.name}' was called {call.nesting} calls deep; the limit is {self._shared.max_nesting}. "
+                f"Agent '{self.name}' was called {call.nesting} calls deep; the limit is {self.shared.max_nesting}. "
                 "Agents may be calling each other in a circle. Answer without calling another agent."
             )
             raise CallRefusedError(message, reason="nesting_too_deep")

@@ -171,7 +171,7 @@ class RunningCall:
 
     def begin(self) -> asyncio.Task[Reply]:
         """Start the task of the call, and return it; it ends with the reply or with a `GatewayError`."""
-        self.task = self.agent.spawn(self.agent.answer(self), name=f"call {self.call.call_id}")
+        self.task = self.agent.shared.tasks.spawn(self.agent.answer(self), name=f"call {self.call.call_id}")
         return self.task
 
     async def answered(self) -> Reply:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
 from pallas_gateway.calls.asking.asking import CANNOT_ASK
 from pallas_gateway.calls.call import NESTING_META_KEY
 from pallas_gateway.calls.conversation import conversation_id_of
@@ -77,7 +79,7 @@ class McpToolRequest:
             stream_options_of(context, levels),
             StreamAsker(context) if context.session.can_send_request else CANNOT_ASK,
             key_of(context, endpoint, context.request_id),
-            Round.of(context, params),
+            Round.of(context, params) if context.protocol_version in MODERN_PROTOCOL_VERSIONS else FIRST_ROUND,
             nesting=stated_nesting((context.meta or {}).get(NESTING_META_KEY)),
         )
 
@@ -98,13 +100,13 @@ class McpToolRequest:
 
     def notifications(self, agent: HostedAgent, events: EventQueue) -> Notifications:
         """Return the notifications of the events of its call."""
-        seconds, on_heartbeat = agent.heartbeat_seconds, agent.count_heartbeat
+        seconds, on_heartbeat = agent.shared.heartbeat_seconds, agent.count_heartbeat
         return Notifications(agent.name, events, self.sender, heartbeat_seconds=seconds, on_heartbeat=on_heartbeat)
 
 
 async def parsed(asked: Call, arguments: Mapping[str, Any], agent: HostedAgent) -> Call:
     """Add the arguments to a call; see `tools.parse_call`."""
-    return await in_parts(parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries))
+    return await in_parts(parse_call(asked, arguments, agent.settings, max_entries=agent.shared.max_history_entries))
 
 
 def stated_nesting(value: object) -> int:

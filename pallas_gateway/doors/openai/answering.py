@@ -73,7 +73,9 @@ class Answering:
 
     async def _decoded(self, agent: HostedAgent, asked: Call) -> Call:
         """Return the call with the content of the body; raises `BadRequestError`."""
-        request = await in_parts(self.form.read(self.document, agent.settings, max_entries=agent.max_history_entries))
+        request = await in_parts(
+            self.form.read(self.document, agent.settings, max_entries=agent.shared.max_history_entries)
+        )
         self._wants_json = wants_json(request.parameters, agent.settings)
         self._answers = self.form.answers(asked.call_id, asked.agent, int(time()), request)
         if value_in(self.document, "stream", bool):

@@ -218,7 +218,7 @@ class _Try(LiveExchange):
 
     async def _decoded(self, asked: Call) -> Call:
         most_bytes = self._gateway.configuration.deployment.gateway.max_message_bytes
-        most = {"max_entries": self._agent.max_history_entries, "max_bytes": most_bytes}
+        most = {"max_entries": self._agent.shared.max_history_entries, "max_bytes": most_bytes}
         said = await in_parts(turn_request(self._body, self._agent.settings, **most))
         said.skipped.warn(asked)
         return replace(asked, message=said.message, parameters=said.parameters, history=said.history)

@@ -59,7 +59,7 @@ class NewExchange:
             GatewayError: the thread or its database is not available.
         """
         self._asked = parsed(ChatRequest, self.body)
-        most = {"max_entries": self.agent.max_history_entries, "max_bytes": self.services.max_message_bytes}
+        most = {"max_entries": self.agent.shared.max_history_entries, "max_bytes": self.services.max_message_bytes}
         request = await in_parts(requests.turn_request(self._asked, self.agent.settings, **most))
         thread = await self._thread(self._asked.thread_id, asked.caller)
         call = replace(
