@@ -117,7 +117,8 @@ def hiding(*secrets: str | None) -> Iterator[None]:
     """Hide these too, inside the block and in tasks started in it."""
     outer, inner = current_call.get(), KnownSecrets()
     inner.forms = outer.secrets.forms if outer.secrets is not None else ()
-    inner.add(secret for secret in secrets if secret)
+    if any(secrets):
+        inner.add(filter(None, secrets))
     token = current_call.set(replace(outer, secrets=inner))
     try:
         yield

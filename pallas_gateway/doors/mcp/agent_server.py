@@ -124,7 +124,7 @@ class AgentServer:
 
     async def answer(self, arguments: dict[str, Any], request: McpToolRequest) -> MessageResult:
         """Return the result of a call of the message tool."""
-        with self.endpoint.in_use():
+        with self.endpoint.requests.one_more():
             return await answer_message(self._agent, self._sessions, arguments, request, self._tasks)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], request: McpToolRequest) -> MessageResult:

@@ -41,6 +41,7 @@ class McpEndpoint:
         sessions: of this process.
 
     Attributes:
+        requests: those that run, by HTTP and by other agents.
         ping_seconds: silence after which a call's stream is sent a comment, so that proxies keep the connection.
     """
 
@@ -51,7 +52,7 @@ class McpEndpoint:
         self._sessions = sessions
         # The body of each request has been read, within the gateway's own limit.
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=sys.maxsize)
-        self._requests = UseCount()
+        self.requests = UseCount()
         self._answering: set[asyncio.Task[Any]] = set()
         self._opened = asyncio.Event()
         self._over = asyncio.Event()
@@ -70,13 +71,9 @@ class McpEndpoint:
         """Accept no more requests, and cancel the running ones."""
         self._over.set()
 
-    def in_use(self) -> AbstractContextManager[None]:
-        """Count the block as a running request."""
-        return self._requests.one_more()
-
     async def wait_until_idle(self) -> None:
         """Return when no request is running."""
-        await self._requests.wait_for_none()
+        await self.requests.wait_for_none()
 
     async def finish(self) -> None:
         """Close after the last request."""
@@ -95,7 +92,7 @@ class McpEndpoint:
         A request for a call of another process of the gateway is answered by that one.
         """
         answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
-        with self._requests.one_more():
+        with self.requests.one_more():
             await self._opened.wait()
             self._answering.add(answering)
             try:
@@ -110,9 +107,11 @@ class McpEndpoint:
         process, id_ = (call.process, call.message.id) if call is not None else (None, None)
         if answer is not None and len(request.body) <= LONGEST_ANSWER:  # a longer one is refused here
             process = process_of(str(answer["id"]))
-        http = request.http
+        http, elsewhere = request.http, self._sessions.elsewhere
         try:
-            if await self._sessions.elsewhere.answered_by(process, http, request.body, send, if_cut=partial(_cut, id_)):
+            if process is not None and await elsewhere.answered_by(
+                process, http, request.body, send, if_cut=partial(_cut, id_)
+            ):
                 return
         except CallRefusedError as error:
             headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}

@@ -55,22 +55,19 @@ class McpRequest:
         http: the request; its `receive` returns the messages after the body.
         body: the body, within the limit of bytes.
         read_at: when the body had been read, by `perf_counter`.
+        has_too_many_values: the body must not be parsed, because it would take too much memory.
     """
 
     def __init__(self, http: Request, body: bytes) -> None:
         self.http = http
         self.body = body
         self.read_at = perf_counter()
+        self.has_too_many_values = has_too_many_values(body)
         self._unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive(self) -> Message:
         """Return the body as one message, then the later messages; for an ASGI app that reads the request itself."""
         return self._unread.pop() if self._unread else await self.http.receive()
-
-    @cached_property
-    def has_too_many_values(self) -> bool:
-        """True if the body must not be parsed, because it would take too much memory."""
-        return has_too_many_values(self.body)
 
     @property
     def initializes(self) -> bool:

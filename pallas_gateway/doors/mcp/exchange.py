@@ -92,11 +92,7 @@ class McpToolCall:
 
     message: JSONRPCRequest
     route: InboundModernRoute
-
-    @property
-    def is_modern(self) -> bool:
-        """True in the 2026-07-28 era."""
-        return self.route.protocol_version in MODERN_PROTOCOL_VERSIONS
+    is_modern: bool
 
     @property
     def process(self) -> str | None:
@@ -116,12 +112,14 @@ def tool_call(request: McpRequest) -> McpToolCall | None:
     if http.method != "POST" or not is_json or not all(check_accept_headers(http)) or (message := request.call) is None:
         return None
     if is_older:
-        return McpToolCall(message, InboundModernRoute(version, None, None))
+        return McpToolCall(message, InboundModernRoute(version, None, None), is_modern=False)
     if find_duplicated_routing_header(headers.items()) is not None:
         return None
     # The SDK would look for headers of arguments now; no tool of the gateway has any.
     route = classify_inbound_request({"method": message.method, "params": message.params}, headers=headers)
-    return McpToolCall(message, route) if isinstance(route, InboundModernRoute) else None
+    if not isinstance(route, InboundModernRoute):
+        return None
+    return McpToolCall(message, route, is_modern=route.protocol_version in MODERN_PROTOCOL_VERSIONS)
 
 
 async def answer(  # noqa: PLR0913  the server, and what one request is made of

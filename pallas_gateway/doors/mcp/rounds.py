@@ -20,7 +20,6 @@ from mcp_types import (
     ElicitResult,
     InputRequiredResult,
 )
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.calls.asking.elsewhere import NOT_THERE_KEY
 from pallas_gateway.calls.forms import size_of
@@ -108,13 +107,11 @@ class Round:
 
     @classmethod
     def of(cls, context: Context, params: CallToolRequestParams) -> Self:
-        """Return the round of a request.
+        """Return the round of a request of 2026-07-28.
 
         Raises:
             MCPError: a request that ends a call has no state, or has answers; an answer is malformed or too large.
         """
-        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return cls()
         meta = context.meta or {}
         capabilities, ends = meta.get(CLIENT_CAPABILITIES_META_KEY), meta.get(END_META_KEY) is True
         modes = modes_in(capabilities)
