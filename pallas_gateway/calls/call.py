@@ -141,16 +141,6 @@ class Spent:
     tools: tuple[str, ...] = ()
     tools_failed: tuple[str, ...] = ()
 
-    @property
-    def usage(self) -> Usage:
-        """Tokens over all turns."""
-        return usage_of(self.turns)
-
-    @property
-    def cost(self) -> float | None:
-        """Cost of the turns that have a price; None if none has."""
-        return cost_of(self.turns)
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -327,11 +317,6 @@ class Reply:
     def usage(self) -> Usage:
         """Tokens over all turns."""
         return usage_of(self.turns)
-
-    @property
-    def cost(self) -> float | None:
-        """Cost of the turns that have a price; None if none has."""
-        return cost_of(self.turns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
-from pallas_gateway.calls.call import Spent
+from pallas_gateway.calls.call import Spent, cost_of, usage_of
 from pallas_gateway.core.running_call import LONGEST_TOOL, MOST_TOOLS
 
 if TYPE_CHECKING:
@@ -48,14 +49,10 @@ def note_cancelled_task(trail: Trail, ended: Cancelled, caller: Caller, grant: s
 
 def books(metrics: Metrics, of_features: Iterable[Listener] = ()) -> tuple[Listener, ...]:
     """Return the listeners of the end of calls: the log line, those of features, the metrics."""
-
-    def count(call: RunningCall, end: CallEnd) -> None:
-        _count(call, end, metrics)
-
-    return log_end, *of_features, count
+    return log_end, *of_features, partial(_count, metrics)
 
 
-def _count(call: RunningCall, end: CallEnd, metrics: Metrics) -> None:
+def _count(metrics: Metrics, call: RunningCall, end: CallEnd) -> None:
     agent, caller = call.call.counted_as, call.call.caller
     metrics.send_message.labels(agent, "ok" if end.outcome == "ok" else "error").inc()
     metrics.send_message_seconds.labels(agent).observe(call.seconds)
@@ -116,10 +113,11 @@ def tools_used(names: Sequence[str]) -> dict[str, int]:
 
 
 def _fields_of(spent: Spent) -> dict[str, Any]:
-    cost = {"cost": spent.cost} if spent.cost is not None else {}
+    cost = cost_of(spent.turns)
     failed = {"tools_failed": tools_used(spent.tools_failed)} if spent.tools_failed else {}
     tools = {"tools": tools_used(spent.tools), **failed}
-    return {"iterations": spent.iterations, "tokens": spent.usage.as_dict(), **cost, **tools}
+    tokens = usage_of(spent.turns).as_dict()
+    return {"iterations": spent.iterations, "tokens": tokens, **({} if cost is None else {"cost": cost}), **tools}
 
 
 def _about(call: Call, seconds: float) -> dict[str, Any]:

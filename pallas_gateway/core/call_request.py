@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.call import Call, Message, new_call_id, with_nested
+from pallas_gateway.calls.call import Call, Message, cost_of, new_call_id, usage_of, with_nested
 from pallas_gateway.calls.events.answer_text import text_of
 from pallas_gateway.calls.spending import Spending
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
@@ -111,16 +111,17 @@ class CallRequest:
         `stopped` is there if the answer is partial, `cost` if its models have prices, `usage_with_nested` and
         `cost_with_nested` if it has called other agents, `history_skipped` if entries of the history were left out.
         """
-        outcome, spent = self.outcome, self.reply or self.call.spent
+        outcome, spent, nested = self.outcome, self.reply or self.call.spent, self.call.spending.nested
+        cost = cost_of(spent.turns)
         return {
             "agent": self.call.agent,
             "conversation_id": self.call.conversation_id,
             "call_id": self.call.call_id,
             "stop_reason": outcome.reason if isinstance(outcome, GatewayError) else outcome.stop_reason,
             "iterations": spent.iterations,
-            "usage": spent.usage.as_dict(),
-            **({"cost": spent.cost} if spent.cost is not None else {}),
-            **with_nested(spent.turns, self.call.spending.nested),
+            "usage": usage_of(spent.turns).as_dict(),
+            **({"cost": cost} if cost is not None else {}),
+            **(with_nested(spent.turns, nested) if nested else {}),
             "duration_seconds": round(self.seconds, 3),
             **({"stopped": self.reply.stopped} if self.reply and self.reply.stopped else {}),
             **({"history_skipped": skipped} if (skipped := self.call.history_skipped) else {}),
@@ -173,7 +174,7 @@ def requested(  # noqa: PLR0913  what a request says of its call
             try:
                 yield request
             finally:
-                if request.has_outcome and span.is_recording():
+                if span.is_recording() and request.has_outcome:
                     traces.record_result(span, request.facts(), failed=request.has_failed)
 
 

@@ -115,7 +115,6 @@ class Feature:
         listed: its routes, but for those of `api`.
         needs: the features without which it is not there.
         needs_database: it is only there with `gateway.database`.
-        listeners: called at the end of each call.
         offers: what others find by `Gateway.find`.
     """
 
@@ -124,7 +123,6 @@ class Feature:
     needs: ClassVar[Sequence[type[Feature]]] = ()
     needs_database: ClassVar[bool] = False
     offers: Sequence[object] = ()
-    listeners: Sequence[Listener] = ()
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -145,6 +143,11 @@ class Feature:
     @property
     def gates(self) -> Sequence[Gate]:
         """What may refuse new calls, by the present configuration."""
+        return ()
+
+    @property
+    def listeners(self) -> Sequence[Listener]:
+        """What is called at the end of each call, by the present configuration."""
         return ()
 
     async def measure(self) -> None:

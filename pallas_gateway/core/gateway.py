@@ -98,7 +98,6 @@ class Gateway:
         self.refused_requests = RefusedRequests(self.trail)
         self.calls.when_draining(self.sessions.waiting_calls.end)
         self.feature_types, self.features = features, tuple(self._made(features))
-        self.calls.listeners = books(self.metrics, (one for each in self.features for one in each.listeners))
         self.agent_source = self.find(AgentSource)
         """Agents beside those of files; None if there are none."""
         self.metrics.measure = lambda: self._background.spawn(self._measure(), name="metrics", report=True)
@@ -273,6 +272,7 @@ class Gateway:
         for feature in self.features:
             feature.apply(self.configuration)
         self.calls.gates = tuple(gate for feature in self.features for gate in feature.gates)
+        self.calls.listeners = books(self.metrics, (one for feature in self.features for one in feature.listeners))
         keys = gateway.auth.tokens if gateway.auth is not None else ()
         self.metrics.set_keys({key.name: key.not_after.timestamp() for key in keys if key.not_after is not None})
         states = self.stored.states if self.stored is not None else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.core.calls import Gate
+    from pallas_gateway.core.calls import Gate, Listener
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.running_call import RunningCall
     from pallas_gateway.features.audit.trail import AuditWriter
@@ -51,7 +51,6 @@ class AuditFeature(Feature):
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__(gateway)
-        self.listeners = (self._note_refusal,)
         self._own = AuditTrail()
         parent = gateway.parts.parent
         self._writer: AuditWriter = RemoteTrail(parent) if parent is not None else self._own
@@ -79,8 +78,16 @@ class AuditFeature(Feature):
     @property
     @override
     def gates(self) -> Sequence[Gate]:
-        is_on = self._gateway.configuration.deployment.gateway.audit_log is not None
-        return (AuditGate(self._writer),) if is_on else ()
+        return (AuditGate(self._writer),) if self._is_on else ()
+
+    @property
+    @override
+    def listeners(self) -> Sequence[Listener]:
+        return (self._note_refusal,) if self._is_on else ()
+
+    @property
+    def _is_on(self) -> bool:
+        return self._gateway.configuration.deployment.gateway.audit_log is not None
 
     def _note_refusal(self, call: RunningCall, end: CallEnd) -> None:
         # The end of a call with a line of its own is noted by its closer; a log that cannot be written takes none.

@@ -11,10 +11,11 @@ from pallas_gateway.features.usage.usage_of_workers import UsageOfWorker
 from pallas_gateway.features.usage.usage_table import UsageTable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from pallas_gateway.calls.permit import CallEnd
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.core.calls import Listener
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.running_call import RunningCall
     from pallas_gateway.features.usage.stored_usage import StoredUsage
@@ -42,7 +43,6 @@ class UsageFeature(Feature):
         parent = gateway.parts.parent
         self._of_worker = UsageOfWorker(parent) if parent is not None else None
         self.source: UsageSource = self._of_worker or UsageTable()
-        self.listeners = (self._count,)
 
     @asynccontextmanager
     @override
@@ -61,6 +61,11 @@ class UsageFeature(Feature):
     def apply(self, configuration: Configuration) -> None:
         if self.stored is not None:
             self.stored.use(configuration.deployment.gateway)
+
+    @property
+    @override
+    def listeners(self) -> Sequence[Listener]:
+        return (self._count,)
 
     def _count(self, call: RunningCall, end: CallEnd) -> None:
         caller, agent = call.call.caller, call.call.counted_as  # of a nested call the outermost caller

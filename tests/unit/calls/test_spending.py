@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.calls.call import Spent, TurnUsage, Usage
+from pallas_gateway.calls.call import Spent, TurnUsage, Usage, cost_of, usage_of
 from pallas_gateway.calls.permit import NO_PERMIT, Excess, Permit
 from pallas_gateway.calls.spending import Prices, Spending
 from pallas_gateway.config.model.agents import AgentSettings
@@ -85,7 +85,7 @@ def test_a_call_has_used_what_its_nested_calls_have_used(turns: Sequence[tuple[i
         chain[depth].add(turn(tokens), spent[depth])
     own = [sum(tokens for depth, tokens in turns if depth == at) for at in range(3)]
     assert [one.tokens for one in chain] == [sum(own), own[1] + own[2], own[2]]
-    assert [one.usage.total for one in spent] == own
+    assert [usage_of(one.turns).total for one in spent] == own
 
 
 async def test_a_nested_call_ends_with_the_budget_of_a_call_above_it() -> None:
@@ -114,7 +114,7 @@ async def test_a_call_that_goes_on_elsewhere_keeps_what_it_has_used() -> None:
     assert await spending.why_ended() is None
     spending.add(turn(40), spent)
     assert await spending.why_ended() is not None
-    assert spent.usage.total == 40
+    assert usage_of(spent.turns).total == 40
     assert spending.cost == pytest.approx(0.50004)
 
 
@@ -233,7 +233,7 @@ async def test_a_budget_of_cost_ends_a_call() -> None:
     spending.add(turn(1), spent)
     assert (ended := await spending.why_ended()) is not None
     assert ended.stop == "budget"
-    assert spent.cost == 2.0
+    assert cost_of(spent.turns) == 2.0
 
 
 async def test_a_budget_of_no_cost_admits_models_that_cost_nothing() -> None:

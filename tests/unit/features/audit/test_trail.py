@@ -121,8 +121,7 @@ def test_a_call_without_a_line_because_the_audit_log_is_away_is_no_refusal_in_it
     gateway: Any = SimpleNamespace(parts=SimpleNamespace(parent=None), trail=Trail())
     feature = AuditFeature(gateway)
     feature._writer = writer
-    (note_refusal,) = feature.listeners
     refused: Any = SimpleNamespace(call=a_call(), is_audited=False, refused_by=None)
     for reason in ("busy", "audit_unavailable"):
-        note_refusal(refused, CallEnd("refused", reason, 0.0))
+        feature._note_refusal(refused, CallEnd("refused", reason, 0.0))
     assert noted == ["busy"]

@@ -106,13 +106,6 @@ def shape(messages: list[PromptMessageExtended]) -> list[str]:
     ]
 
 
-def test_without_a_log_nothing_is_recorded() -> None:
-    recorder = StepRecorder(None)
-    recorder.begin("loop", llm(), asking({"a": {}}), {"a": "tools/look"})
-    recorder.end("loop", said(text("yes")))
-    recorder.close()
-
-
 def test_a_round_comes_back_as_it_was_to_the_model_that_made_it() -> None:
     step = recorded(
         asking({"a": {"x": 1}}, {REASONING: [text("hm")], FAST_AGENT_TIMING: [text("{}")]}), said(text("yes"))
