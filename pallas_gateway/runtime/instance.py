@@ -19,6 +19,7 @@ from mcp_types import TextContent
 
 from pallas_gateway.calls.asking.pauses import PausableDeadline
 from pallas_gateway.calls.current import Unshared, running_call
+from pallas_gateway.calls.parameters import NO_PARAMETERS
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.call.google_contents import load_contents
@@ -56,7 +57,7 @@ from pallas_gateway.tasks import give_way, in_parts
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 
     from fast_agent.core.harness import HarnessSession
     from fast_agent.interfaces import AgentProtocol, MessageHistoryAgentProtocol
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from fast_agent.types import PromptMessageExtended
 
     from pallas_gateway.calls.asking.asking import Questions
-    from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
+    from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.call.observer import Observer
     from pallas_gateway.runtime.call.peers import PeerConnection
@@ -185,10 +186,12 @@ class FastAgentInstance:
         limits: RuntimeLimits,
     ) -> None:
         self._session = session
+        self._agents = session.agent_app.registered_agents()
         self._served = served
         self._connect_to_servers = connect
         self._limits = limits
         self._observer = observer
+        self.tool_uses = observer.tool_uses
         self._meter = meter
         self._tasks = tasks
         self._work: asyncio.Task[Any] | None = None
@@ -200,24 +203,11 @@ class FastAgentInstance:
 
     @property
     def turns(self) -> tuple[TurnUsage, ...]:
-        return self._meter.turns
+        return self._meter.spent.turns
 
     @property
     def iterations(self) -> int:
         return self._observer.iterations
-
-    @property
-    def tool_uses(self) -> Sequence[ToolUse]:
-        return self._observer.tool_uses
-
-    @property
-    def _agents(self) -> Mapping[str, AgentProtocol]:
-        return self._session.agent_app.registered_agents()
-
-    @property
-    def _is_workflow(self) -> bool:
-        """True for a chain, parallel, router …: it has no model and no history, and passes messages to its agents."""
-        return _is_workflow(self._agents[self._served])
 
     def keep_journal(self, questions: Questions, call: Call) -> CallJournal | None:
         """Return the journal of the call; None for one that never waits for its caller, or cannot be resumed.
@@ -265,8 +255,9 @@ class FastAgentInstance:
             reply = stopped_reply(ended, self._observer.latest_texts)
         elif is_over:
             reply = _reply_of(generation)
-            if self._is_workflow and reply.failure is None and self._observer.failed_turn is not None:
-                reply = workflow_failure(self._observer.failed_turn)
+            failed_turn = self._observer.failed_turn if reply.failure is None else None
+            if failed_turn is not None and _is_workflow(self._agents[self._served]):
+                reply = workflow_failure(failed_turn)
         else:
             self._abandon(call)
             reply = deadline_reply(self._seconds, self._observer.latest_texts)
@@ -332,10 +323,12 @@ class FastAgentInstance:
         _guard_log.warning("call stopped at its deadline", extra={**extra, "seconds": self._seconds})
 
     async def _answer(self, call: Call) -> PromptMessageExtended:
-        self._parameters = parameters = AppliedParameters(call.parameters)
-        await parameters.choose_model(self._agents, self._served)
+        if call.parameters != NO_PARAMETERS:
+            self._parameters = AppliedParameters(call.parameters)
+            await self._parameters.choose_model(self._agents, self._served)
         await self._connect()
-        parameters.apply(self._agents, self._served)
+        if self._parameters is not None:
+            self._parameters.apply(self._agents, self._served)
         turns = (*call.history, call.message)
         if images := [image.data for turn in turns for image in turn.images]:
             running_call.set(replace(running_call.get(), images=images))  # for the rest of this task
@@ -345,7 +338,7 @@ class FastAgentInstance:
         message.content = [*message.content, *(TextContent(type="text", text=f"[{one}]") for one in refusals)]
         for one in refusals:
             self._observer.report(one)
-        if self._is_workflow:
+        if _is_workflow(agent):
             history = await in_parts(replayed(call.history, None, offers_tools=False))
             return await self._session.generate([*history, message], agent_name=self._served)
         llm = getattr(agent, "llm", None)
@@ -392,6 +385,7 @@ def has_journal(agents: Mapping[str, AgentProtocol], served: str) -> bool:
 
 
 def _is_workflow(agent: AgentProtocol) -> bool:
+    """Return True for a chain, parallel, router …: it has no model and no history; its agents get its messages."""
     return getattr(agent, "llm", None) is None
 
 

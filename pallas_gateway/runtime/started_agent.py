@@ -25,7 +25,7 @@ from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.listings.known_tools import KnownTools, local_tools_only_read, tool_names
 from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
 from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
-from pallas_gateway.runtime.instance import Connections, FastAgentInstance, has_journal
+from pallas_gateway.runtime.instance import NO_PEERS, Connections, FastAgentInstance, has_journal
 from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, ParentCall, ServerTools
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, connect_nothing, entered
@@ -118,7 +118,8 @@ class StartedAgent:
         )
         if spec.ask_caller:
             self._filters.look_further = self._known_tools.list_for_askable
-        self._peers = PeerServers(spec, self._downstreams, self._log)
+        has_peers = spec.peer_calls is not None and any(one.peer is not None for one in configured.values())
+        self._peers = PeerServers(spec, self._downstreams, self._log) if has_peers else None
         self._connections = Connections(self._offers, self._log, limits, programs=self._programs)
         self._operations = Operations(
             spec.on_operation,
@@ -132,19 +133,12 @@ class StartedAgent:
         self._fast = fast
         self._outside_calls = CallScope(connect=connect_nothing, servers=tuple(self._downstreams), models=models)
         self._models_used: set[tuple[str, str]] = set()
-        self._provider: LlmProvider | None = None
-        self._keeps_journal = False
-        self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
         self._local_tools_only_read = False
-        self._live = 0
-
-    @property
-    def model(self) -> ModelFacts:
-        return self._model
-
-    @property
-    def provider(self) -> LlmProvider | None:
-        return self._provider
+        self.instances_live = 0
+        # Until rehearse(), which runs before the first use
+        self.model = ModelFacts("unknown")
+        self.provider: LlmProvider | None = None
+        self.keeps_journal = False
 
     def model_named(self, spec: str) -> ModelFacts:
         with entered(self._outside_calls), calling(AgentCall(self._spec.name)):
@@ -193,20 +187,12 @@ class StartedAgent:
     def instruction(self) -> str:
         return str(self._fast.agents[self._served]["config"].instruction)
 
-    @property
-    def keeps_journal(self) -> bool:
-        return self._keeps_journal
-
     def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
         return self._known_tools.of_servers(caller)
 
     @property
     def only_reads(self) -> bool:
         return self._local_tools_only_read and self._known_tools.only_read
-
-    @property
-    def instances_live(self) -> int:
-        return self._live
 
     @property
     def files(self) -> Files:
@@ -226,15 +212,15 @@ class StartedAgent:
         try:
             pause_child_timeouts()
             agents = session.agent_app.registered_agents().values()
-            self._keeps_journal = has_journal(session.agent_app.registered_agents(), self._served)
+            self.keeps_journal = has_journal(session.agent_app.registered_agents(), self._served)
             known = {*self._servers, *self._downstreams, *self._spec.file_agents}
             refuse_unenforceable(agents, self._spec, known)
             await registry().settled()
             with entered(self._outside_calls), calling(AgentCall(self._spec.name)):
-                self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
+                self.model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
             self._local_tools_only_read = await local_tools_only_read(agents)
-            self._provider = next(
+            self.provider = next(
                 iter(providers_of(model_served(session.agent_app, self._served), settings_of(self._fast))), None
             )
         finally:
@@ -244,7 +230,8 @@ class StartedAgent:
         """Start listing what the downstreams offer; calls do not wait for it."""
         self._offers.ask()
         self._programs.ask()
-        self._peers.ask()
+        if self._peers is not None:
+            self._peers.ask()
         asked = self._offers.asked_ahead | self._programs.names
         unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in asked]
         self._answers.spawn(self._log.look_for(unasked), name="look for downstreams", report=True)
@@ -271,13 +258,14 @@ class StartedAgent:
         questions: Questions = NO_QUESTIONS,
     ) -> AsyncIterator[FastAgentInstance]:
         creation = self._tasks.spawn(self._create(call.call_id), name=f"create {call.call_id}", is_eager=True)
-        self._live += 1
+        self.instances_live += 1
         try:
             # Shielded: if the creation were cancelled half-way, the harness would keep the instance for ever.
             session = await asyncio.shield(creation)
             meter = TurnMeter(call.spending, call.spent)
             observer = Observer(call, sink, options, self._spec, self._served)
-            peers = self._peers.of_call(ParentCall(call, sink, options, questions))
+            parent = ParentCall(call, sink, options, questions)
+            peers = self._peers.of_call(parent) if self._peers is not None else NO_PEERS
             connect = partial(self._connections.connect, peers=peers)
             limits = self._connections.limits
             instance = FastAgentInstance(
@@ -334,13 +322,13 @@ class StartedAgent:
 
     async def _dispose(self, instance: FastAgentInstance) -> None:
         await instance.dispose()
-        self._live -= 1  # only now: an instance that could not be released still exists
+        self.instances_live -= 1  # only now: an instance that could not be released still exists
 
     async def _dispose_unused(self, creation: asyncio.Future[HarnessSession]) -> None:
         await asyncio.wait({creation})
         if creation.exception() is None:
             await creation.result().delete()
-        self._live -= 1
+        self.instances_live -= 1
 
 
 def _note_trouble(offers: ToolCatalog, programs: ProgramListings, server: str, *, is_outdated: bool) -> None:

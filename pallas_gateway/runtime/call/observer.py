@@ -106,7 +106,7 @@ class Observer:
         self._latest_text = ""
         self._latest_answers: list[str] = []  # of agents that were called after it
         self._failed_turns: dict[str, PromptMessageExtended] = {}
-        self._steps = StepRecorder(call.step_log)
+        self._steps = StepRecorder(call.step_log) if call.step_log is not None else None
 
     @property
     def latest_texts(self) -> list[str]:
@@ -120,9 +120,16 @@ class Observer:
 
     def watch_agents(self, agents: Iterable[AgentProtocol]) -> None:
         """Add the hooks to those of the agents."""
+        hooks = ToolRunnerHooks(
+            before_llm_call=self._before_llm_call,
+            after_llm_call=self._after_llm_call,
+            before_tool_call=self._before_tool_call,
+            after_tool_call=self._after_tool_call,
+            after_turn_complete=_say_if_partial,
+        )
         for agent in agents:
             if hasattr(agent, "tool_runner_hooks"):
-                agent.tool_runner_hooks = composed(agent.tool_runner_hooks, self._hooks())
+                agent.tool_runner_hooks = composed(agent.tool_runner_hooks, hooks)
 
     def watch_connections(self, aggregator: MCPAggregator) -> None:
         """Observe the tool calls of one aggregator and the notifications of its servers."""
@@ -164,21 +171,13 @@ class Observer:
 
     def close_steps(self) -> None:
         """Store the tool calls that the end of the call has left without results."""
-        self._steps.close()
+        if self._steps is not None:
+            self._steps.close()
 
     def end_spans(self, reason: str = "cancelled") -> None:
         """End the spans that are still open, with this reason."""
         if self._spans is not None:
             self._spans.end_all(reason)
-
-    def _hooks(self) -> ToolRunnerHooks:
-        return ToolRunnerHooks(
-            before_llm_call=self._before_llm_call,
-            after_llm_call=self._after_llm_call,
-            before_tool_call=self._before_tool_call,
-            after_tool_call=self._after_tool_call,
-            after_turn_complete=_say_if_partial,
-        )
 
     async def _before_llm_call(self, runner: ToolRunner, messages: list[PromptMessageExtended]) -> None:
         del messages
@@ -213,7 +212,7 @@ class Observer:
         if not _is_tool(loop.agent):  # else a failure is a tool error
             self._note_turn(loop, message, text)
         calls = [_tool_call(loop.agent, id_, request) for id_, request in (message.tool_calls or {}).items()]
-        if calls and not _is_tool(loop.agent):
+        if self._steps is not None and calls and not _is_tool(loop.agent):
             names = {one.id: one.shown for one in calls}
             self._steps.begin(loop, getattr(loop.agent, "llm", None), message, names)
         stop_reason = message.stop_reason.value if message.stop_reason else None
@@ -262,7 +261,8 @@ class Observer:
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, logged))
         if not _is_tool(loop.agent):
             self._latest_answers = answers or self._latest_answers
-        self._steps.end(loop, message.tool_results or {})
+        if self._steps is not None:
+            self._steps.end(loop, message.tool_results or {})
         self._sink.put(ToolsEnded(loop.emitter, loop.iteration, results))
         if outcomes and (reason := loop.guard.after(outcomes)) is not None:
             self._halt(runner, loop, reason, outcomes[-1])

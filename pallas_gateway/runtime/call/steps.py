@@ -82,15 +82,15 @@ class _StoredRound(TypedDict):
 
 
 class StepRecorder:
-    """Records the rounds of one call; does nothing without a log."""
+    """Records the rounds of one call."""
 
-    def __init__(self, log: StepLog | None) -> None:
+    def __init__(self, log: StepLog) -> None:
         self._log = log
         self._open: dict[object, _Round] = {}
 
     def begin(self, loop: object, llm: Any, message: PromptMessageExtended, tools: Mapping[str, str]) -> None:
         """Note that a model asks for tools; `tools` are their names by the ids of the calls."""
-        if self._log is None or llm is None:
+        if llm is None:
             return
         kept = {
             name: blocks for name, blocks in (message.channels or {}).items() if name in (*_OF_ONE_MODEL, REASONING)
@@ -111,7 +111,7 @@ class StepRecorder:
 
     def end(self, loop: object, results: Mapping[str, CallToolResult]) -> None:
         """Store the round of a loop with its results; one that has none is completed."""
-        if self._log is not None and (round_ := self._open.pop(loop, None)) is not None:
+        if (round_ := self._open.pop(loop, None)) is not None:
             self._log.add(_stored(round_, results, self._log.most_bytes))
 
     def close(self) -> None:

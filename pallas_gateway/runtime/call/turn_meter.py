@@ -46,20 +46,15 @@ class _Turn:
 
 
 class TurnMeter:
-    """The turns of one call; `journal` records them, if there is one."""
+    """The turns of one call: those that have ended are in `spent`; `journal` records them, if there is one."""
 
     def __init__(self, spending: Spending, spent: Spent) -> None:
         self.spending = spending
         self.journal: CallJournal | None = None
         self.tool_failures: dict[str, str] = {}  # kinds of the errors of tool calls, by their ids
-        self._spent = spent
+        self.spent = spent
         self._running: list[_Turn] = []
         self._counted: list[FastAgentTurn] = []
-
-    @property
-    def turns(self) -> tuple[TurnUsage, ...]:
-        """The turns that have ended."""
-        return self._spent.turns
 
     async def run(self, llm: Any, arguments: Sequence[Any], run: Callable[[], Awaitable[Any]]) -> Any:
         """Run a turn and count it; `arguments` are those of its request. Without a budget left, return a sentence."""
@@ -68,7 +63,7 @@ class TurnMeter:
             return PromptMessageExtended(
                 role="assistant", content=[text], channels={_NOT_ASKED: []}, stop_reason=LlmStopReason.END_TURN
             )
-        turn = _Turn(llm, arguments, len(_records_of(llm)))
+        turn = _Turn(llm, arguments, len(llm.usage_accumulator.turns))
         stop_listening = llm.add_stream_listener(turn.hear)
         self._running.append(turn)
         try:
@@ -108,14 +103,14 @@ class TurnMeter:
     def _add_records(self, turn: _Turn, heard: int = 0) -> bool:
         """Add what the provider has reported of a turn; return False if it was nothing."""
         has_usage = False
-        for record in _records_of(turn.llm)[turn.first :]:
+        for record in turn.llm.usage_accumulator.turns[turn.first :]:
             if record in self._counted:  # copied from another agent meanwhile
                 continue
             self._counted.append(record)
             if record.prompt.total is None and record.prompt.uncached is None and record.completion.total is None:
                 continue
             has_usage = True
-            self.spending.add(turn_of(record, _tokens(heard) if record.completion.total is None else None), self._spent)
+            self.spending.add(turn_of(record, _tokens(heard) if record.completion.total is None else None), self.spent)
         return has_usage
 
     def _add_estimate(self, turn: _Turn, heard: int) -> None:
@@ -125,17 +120,12 @@ class TurnMeter:
         usage = Usage(_tokens(sent), _tokens(heard), estimated=True)
         provider = getattr(turn.llm.provider, "config_name", None)
         used = TurnUsage(model_shown(turn.llm.model_name or "unknown"), usage, provider=provider)
-        self.spending.add(used, self._spent)
+        self.spending.add(used, self.spent)
 
 
 def was_asked(answer: PromptMessageExtended) -> bool:
     """Return False for the answer of a turn that was not sent to its model."""
     return _NOT_ASKED not in (answer.channels or {})
-
-
-def _records_of(llm: Any) -> Sequence[FastAgentTurn]:
-    records: Sequence[FastAgentTurn] = llm.usage_accumulator.turns
-    return records
 
 
 def _tokens(characters: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.runtime.llm.attempts import run_turn
@@ -23,9 +23,7 @@ def execute_with_retry(original: Callable[..., Awaitable[Any]], _: type[FastAgen
 
     @wraps(original)
     async def execute(self: Any, func: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
-        async def run() -> Any:
-            return await run_turn(self, func, lambda attempts: original(self, attempts, *arguments, **options))
-
+        run = partial(run_turn, self, func, lambda attempts: original(self, attempts, *arguments, **options))
         turns = current_scope.get().turns
         return await (run() if turns is None else turns.run(self, arguments, run))
 

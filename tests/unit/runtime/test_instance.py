@@ -29,7 +29,7 @@ class Session:
 
 
 def instance_of(session: Session, tasks: TaskOwner, **limits: float) -> FastAgentInstance:
-    observer: Any = SimpleNamespace(watch_agents=lambda agents: None)
+    observer: Any = SimpleNamespace(watch_agents=lambda agents: None, tool_uses=[])
     runtime_limits = RuntimeLimits(**cast("Any", limits))
     meter = TurnMeter(Spending(), Spent())
     return FastAgentInstance(
