@@ -122,8 +122,7 @@ class Spending:
         self._most_tokens: int | None = None
         self._most_cost: float | None = None
         self._prices = NO_PRICES
-        self._permit: Permit | None = None
-        self._tasks: TaskOwner | None = None
+        self._charged: tuple[Permit, TaskOwner] | None = None
         self._charges: tuple[asyncio.Task[None], ...] = ()
         self._excess: Excess | None = None
         # A nested call asks before its first turn; the admission of any other call has just asked.
@@ -136,7 +135,7 @@ class Spending:
         if settings.tool_limits:
             self.tools = ToolLimits(settings.tool_limits)
         if permit.is_charged:
-            self._permit, self._tasks = permit, tasks
+            self._charged = permit, tasks
 
     def resume(self, tokens: int, cost: float) -> None:
         """Add what the call had used in another process, which the limits have counted already."""
@@ -158,14 +157,16 @@ class Spending:
                 one.nested += (turn,)
             if turn.cost is None and one._most_cost is not None:
                 one._prices.report_unpriced(turn.provider, turn.model)
-        self._charge(tokens)
+        if self._charged is not None:
+            self._charge(tokens, *self._charged)
 
     async def why_ended(self) -> Ended | None:
         """Return the budget that ends the call before its next turn, once all charges are answered."""
         if self.ended is not None:
             return self.ended
-        over = next((ended for one in self._with_those_above() if (ended := one._own_excess()) is not None), None)
-        self.ended = over or await self._over_day()
+        self.ended = next((over for one in self._with_those_above() if (over := one._own_excess()) is not None), None)
+        if self.ended is None and self._charged is not None:
+            self.ended = await self._over_day(*self._charged)
         return self.ended
 
     def _own_excess(self) -> Ended | None:
@@ -181,21 +182,17 @@ class Spending:
             "Ask for less in one call, or divide the task",
         )
 
-    async def _over_day(self) -> Ended | None:
-        if self._permit is None:
-            return None
+    async def _over_day(self, permit: Permit, tasks: TaskOwner) -> Ended | None:
         if self._answered_at != self.tokens:  # nested calls have been charged since the last answer
-            self._charge(0)
+            self._charge(0, permit, tasks)
         if self._charges:
             await asyncio.wait(self._charges)  # a call that is cancelled here does not cancel its charges
         return Ended("limited", self._excess.sentence.rstrip(".")) if self._excess is not None else None
 
-    def _charge(self, tokens: int) -> None:
-        if self._permit is None or self._tasks is None:
-            return
+    def _charge(self, tokens: int, permit: Permit, tasks: TaskOwner) -> None:
         self._answered_at = self.tokens
         # Eager, so that a call that ends at once has sent its charge.
-        task = self._tasks.spawn(self._ask(self._permit, tokens), name="charge", report=True, is_eager=True)
+        task = tasks.spawn(self._ask(permit, tokens), name="charge", report=True, is_eager=True)
         if not task.done():
             self._charges += (task,)
             task.add_done_callback(self._forget)

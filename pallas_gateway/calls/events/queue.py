@@ -164,10 +164,10 @@ class EventQueue:
 
     def split(self) -> EventQueue:
         """Return a closed queue with the unread events; this one has the later ones."""
-        unread = self.copy()
-        unread.close()
-        self._waiting.clear()
-        self._texts.clear()
+        unread = EventQueue(self.options, self._may_miss)
+        unread._is_closed = True
+        unread._waiting, self._waiting = self._waiting, deque()
+        unread._texts, self._texts = self._texts, {}
         return unread
 
     def copy(self) -> EventQueue:
