@@ -129,6 +129,8 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
 
 def resolved(asked: Parameters, defaults: DefaultParameters) -> Parameters:
     """Return `asked` with the agent's defaults, except those that it clears; the keys of `extra` are merged."""
+    if not defaults.model_fields_set and asked.extra is None:
+        return asked
     default = of_settings(defaults).given()
     missing = {name: value for name, value in default.items() if getattr(asked, name) is None}
     filled = {name: value for name, value in missing.items() if name not in {*asked.cleared, "tools_allowlist"}}

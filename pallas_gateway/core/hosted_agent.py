@@ -166,6 +166,8 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
     Raises:
         CallRefusedError: `images_unsupported`, for one of the current turn that the model does not take.
     """
+    if not any(turn.images for turn in (*call.history, call.message)):
+        return call
     if (foreign := first_foreign_image(call.message, model.attachment_types)) is not None:
         number, image = foreign
         refused = f"{attachment_kind(image)} {number}"

@@ -5,6 +5,7 @@ The docstring under each field is its meaning in `docs/operate/configuration.md`
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, override
 
 from pydantic import (
@@ -256,7 +257,7 @@ class CallerParameters(Section):
     extra: tuple[Annotated[Text, AfterValidator(_extra_key)], ...] = ()
     """Keys of `extra` in addition to sampling parameters, as the provider names them."""
 
-    @property
+    @cached_property
     def allowed(self) -> tuple[ParameterName, ...]:
         """The parameters by name, in their own order."""
         return tuple(name for name in PARAMETERS if name in self.names or (name == "extra" and self.extra))
