@@ -57,7 +57,7 @@ from pallas_gateway.tasks import give_way, in_parts
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from fast_agent.core.harness import HarnessSession
     from fast_agent.interfaces import AgentProtocol, MessageHistoryAgentProtocol
@@ -247,7 +247,7 @@ class FastAgentInstance:
                 await rebuild_agent_instruction(agent)
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
-        generation = self._spawn(self._answer(call), name=f"generate {call.call_id}")
+        self._work = generation = self._tasks.spawn(self._answer(call), name=f"generate {call.call_id}")
         is_over = await self._ends_within(generation, timeout_seconds)
         if is_over and (ended := self._meter.spending.ended) is not None:
             extra = {"event": "loop_halt", "reason": ended.stop, "agent": call.agent, "call_id": call.call_id}
@@ -255,9 +255,9 @@ class FastAgentInstance:
             reply = stopped_reply(ended, self._observer.latest_texts)
         elif is_over:
             reply = _reply_of(generation)
-            failed_turn = self._observer.failed_turn if reply.failure is None else None
-            if failed_turn is not None and _is_workflow(self._agents[self._served]):
-                reply = workflow_failure(failed_turn)
+            is_of_workflow = reply.failure is None and _is_workflow(self._agents[self._served])
+            if is_of_workflow and self._observer.failed_turn is not None:
+                reply = workflow_failure(self._observer.failed_turn)
         else:
             self._abandon(call)
             reply = deadline_reply(self._seconds, self._observer.latest_texts)
@@ -275,7 +275,7 @@ class FastAgentInstance:
 
     async def run_tool(self, call: Call, *, timeout_seconds: float) -> Reply:
         work = run_requested_tool(call, self._agents, self._served, self.connect_one, self._observer)
-        running = self._spawn(work, name=f"run a tool {call.call_id}")
+        self._work = running = self._tasks.spawn(work, name=f"run a tool {call.call_id}")
         if await self._ends_within(running, timeout_seconds):
             reply = _ended_by_itself() if running.cancelled() else running.result()
         else:
@@ -283,10 +283,6 @@ class FastAgentInstance:
             reply = failed("deadline", f"The tool did not answer within the {self._seconds:g} s for one call.")
         self._observer.end_spans(reply.failure or "cancelled")
         return replace(reply, turns=self.turns, tools=tuple(one.name for one in self.tool_uses))
-
-    def _spawn[T](self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        self._work = task = self._tasks.spawn(work, name=name)
-        return task
 
     async def _ends_within(self, work: asyncio.Task[Any], seconds: float) -> bool:
         """Wait for the work of the call until its deadline; return False if it has not ended."""
