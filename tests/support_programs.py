@@ -90,7 +90,10 @@ def _environment(folder: str) -> Program:
 
 PROGRAMS = {
     "bash": _debian("bash", "bash"),
-    "chromium": _debian("chromium", "chromium"),
+    # The shell has the same engine without windows, menus and profiles: it takes a third less CPU.
+    "chromium": Program(
+        lambda: on_path("chromium-headless-shell") or on_path("chromium"), "apt-get install chromium-headless-shell"
+    ),
     "curl": _debian("curl", "curl"),
     "kubectl": _debian("kubectl", "kubernetes-client"),
     "nginx": _debian("nginx", "nginx"),

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncGenerator[Browser]:
-    """Debian's Chromium, one for all tests."""
+    """One Chromium for all tests."""
     expect.set_options(timeout=30_000)  # a busy machine is slow
     async with async_playwright() as playwright:
         one = await launched(playwright)
