@@ -12,7 +12,7 @@ import pytest_asyncio
 from playwright.async_api import FilePayload, Route, expect
 
 from tests.console.pages import Pages, findings
-from tests.console.talking import NOTHING_IS_STORED, Talking, answered, chat, log, outline, send, talking, tool
+from tests.console.talking import NOTHING_IS_STORED, Talking, answered, begin, chat, log, outline, send, talking, tool
 from tests.support.gateway import Agent, module_source, until_idle
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -352,6 +352,28 @@ async def test_a_reload_during_a_call_keeps_what_was_seen(talk: Talking, pages: 
     await expect(page.get_by_role("heading", name="One")).to_be_visible()
     await until_idle(talk.served)
     await expect(page.get_by_role("button", name="Retry")).to_be_enabled()
+
+
+async def test_a_conversation_opened_before_the_address_has_followed_a_deletion_stays_open(
+    talk: Talking, pages: Pages
+) -> None:
+    page = await chat(pages, talk, "user", "one")
+    await answered(page, "heard one")
+    await begin(page)
+    await send(page, "two")
+    await answered(page, "heard two")
+    await page.evaluate("""() => {
+      const replace = history.replaceState;
+      history.replaceState = (...how) => {
+        history.replaceState = replace;
+        replace.apply(history, how);
+        document.querySelector('.conversation').click();
+      };
+    }""")
+    await page.get_by_text("More", exact=True).first.click()
+    await page.get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(log(page)).to_contain_text("heard one")
 
 
 async def test_conversations_are_renamed_exported_imported_and_deleted(talk: Talking, pages: Pages) -> None:

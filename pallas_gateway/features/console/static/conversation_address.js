@@ -34,19 +34,19 @@ export function useConversationAddress(agent, session, wanted) {
   void session.calls.value; // a first message makes a new conversation one that is kept
   const place = () => placeOf(agent, session.open.value);
   const before = useRef(session.open.value);
-  const isFirst = useRef(true);
+  const told = useRef(/** @type {string | undefined} */ (undefined)); // another may have been opened since the address was set to it
   useEffect(() => {
-    const own = place()[3];
-    if (wanted && wanted !== own) session.find(wanted);
-    else if (!wanted && own && !isFirst.current) session.begin(); // back to a new conversation
-    isFirst.current = false;
+    if (wanted === told.current) return;
+    told.current = wanted;
+    if (wanted && wanted !== place()[3]) session.find(wanted);
+    else if (!wanted && place()[3]) session.begin(); // back to a new conversation
   }, [wanted]);
   useEffect(() => {
     const [left, open, own] = [before.current, session.open.value, place()[3]];
     before.current = open;
     const isMissing = !own && wanted === session.missing.value;
     if (own === wanted || session.wanted.value || isMissing) return;
-    const isAStep = left !== open && placeOf(agent, left).length > 2 && session.has(left);
-    go(place(), { isAStep });
+    told.current = own;
+    go(place(), { isAStep: left !== open && placeOf(agent, left).length > 2 && session.has(left) });
   }, [place().join('/'), session.open.value, session.wanted.value]);
 }
