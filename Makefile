@@ -41,7 +41,7 @@ test test-all quick shaken costs branches drift soak conformance: export PYTHOND
 # takes as long for `make test`, which keeps two cores busy: what it gains in waits it loses in CPU.
 SHARED_OUT := -q --dist loadfile --no-loadscope-reorder
 # Folders whose tests start each program as a user does; elsewhere programs are forked, for half of the CPU.
-REAL_PROGRAMS := PALLAS_REAL_PROGRAMS=cli,client,deploy,example
+REAL_PROGRAMS := PALLAS_REAL_PROGRAMS=cli,example
 
 test: $(READY) ## run each behaviour's test once; needs no key, no network and no other program
 	@$(BIN)/pytest $(SHARED_OUT) -n 2 --tier test $(FLAGS)
