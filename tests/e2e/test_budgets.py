@@ -88,7 +88,7 @@ async def test_a_call_ends_at_the_cost_of_its_models(tmp_path: Path) -> None:
     usage = Usage(prompt=100, completion=10, cached=50, written=20)  # 0.003 + 0.0005 + 0.004 + 0.01
     agents = solo(max_cost_per_call=0.03)
     script = [call_tools([("tools__echo", {"text": "a"})], usage=usage)] * 2 + [say("never")]
-    async with stage(tmp_path, script, agents, gateway={"prices": prices}) as staged:  # type: ignore[arg-type]
+    async with stage(tmp_path, script, agents, gateway={"prices": prices}) as staged:
         before = staged.served.metric("pallas_cost_total", agent="solo", model="test-model")
         answer = await ask(staged.url("solo"))
         after = staged.served.metric("pallas_cost_total", agent="solo", model="test-model")

@@ -173,7 +173,7 @@ async def test_a_reload_of_files_and_a_change_at_once_lose_nothing(tmp_path: Pat
         made = definitions_of(served)
         for number in range(1, 6):
             title = f"Filed {number}"
-            served.project.edit(lambda document, title=title: document["agents"]["filed"].update(title=title))
+            served.project.edit(lambda document: document["agents"]["filed"].update(title=title))  # noqa: B023  called here
             served.reloads.asked.set()
             await made.create(f"helper{number}", definition(str(number)), ME)
             await served.reload()

@@ -259,7 +259,7 @@ async def test_the_hint_follows_the_listings_of_the_agents_servers(tmp_path: Pat
         async with running(project) as served:
             for tool, hint in ((READS, True), (WRITES, None), (READS, True)):
                 await reads.change(look=tool)
-                await eventually(lambda hint=hint: only_reads(served, "reader") is bool(hint), what=f"the hint {hint}")
+                await eventually(lambda: only_reads(served, "reader") is bool(hint), what="the hint")  # noqa: B023  awaited here
                 assert (await hinted(served.url("reader")))["send_message"] is hint
                 assert (await hinted(served.url("asks_reader")))["send_message"] is hint
 
