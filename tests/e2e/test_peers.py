@@ -281,9 +281,7 @@ async def test_a_circle_over_other_gateways_ends_at_the_limit(mode: str, tmp_pat
 
 
 @pairs({"stated, sent": [(4, 5), (None, 1), (-7, 1)], "era": ["initialize", "modern"]})
-async def test_downstreams_of_either_era_read_the_depth(
-    era: Any, stated: int | None, sent: int, tmp_path: Path
-) -> None:
+async def test_downstreams_of_each_era_read_the_depth(era: Any, stated: int | None, sent: int, tmp_path: Path) -> None:
     def script(request: LlmRequest) -> Turn:
         return say("done") if request.tool_results else call_tools([("tools__add", {"a": 1, "b": 2})])
 

@@ -170,9 +170,7 @@ def done(_: LlmRequest) -> Turn:
 
 
 @on_vertex
-async def test_calls_that_wait_for_a_slow_login_share_it_and_block_none_else(
-    provider: Provider, tmp_path: Path
-) -> None:
+async def test_calls_that_wait_for_a_slow_login_share_it_and_block_none(provider: Provider, tmp_path: Path) -> None:
     gate = Gate()
     async with serving(tmp_path, provider, done) as served, asyncio.TaskGroup() as group:
         served.llm.logins.append(gate)

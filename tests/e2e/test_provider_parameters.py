@@ -106,9 +106,7 @@ async def test_an_answer_with_a_schema_has_its_tools_first(provider: Provider, t
 
 
 @pytest.mark.parametrize("kind", ["text", "json_object"])
-async def test_other_formats_leave_the_tools_to_a_model_that_takes_none_with_a_schema(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_other_formats_leave_tools_to_a_model_that_takes_none_with_a_schema(kind: str, tmp_path: Path) -> None:
     async with serving(tmp_path, BY_POLICY[0], calls_twice_then_judges) as served:
         assert notes_of(await result_of(served, response_format={"type": kind})) == {}
 

@@ -89,9 +89,7 @@ async def test_no_setting_of_fast_agents_makes_the_gateway_answer(era: Era, mode
         assert "accept" not in {one["action"] for one in downstream.answers}
 
 
-async def test_a_modules_own_handler_of_questions_is_not_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_modules_handler_of_questions_is_not_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     handler = "from fast_agent.mcp.elicitation_handlers import forms_elicitation_handler"
     agent = with_code(handler, Agent(["asking"], decorator="elicitation_handler=forms_elicitation_handler"))
     async with asking_gateway(tmp_path, agent) as (served, _):
@@ -419,9 +417,7 @@ async def test_all_agents_of_a_path_give_back_slots_and_suspend_deadlines(mode: 
 
 
 @pytest.mark.parametrize("closed", ["user", "boss", "top"])
-async def test_one_agent_of_a_path_that_asks_nothing_keeps_its_caller_from_questions(
-    closed: str, tmp_path: Path
-) -> None:
+async def test_one_agent_of_a_path_that_asks_nothing_keeps_callers_from_questions(closed: str, tmp_path: Path) -> None:
     person = Person()
     async with (
         asking_downstream("modern") as downstream,

@@ -13,15 +13,25 @@ import pytest
 from mcp_types import ElicitRequestFormParams
 
 from pallas_gateway.calls.questions import ORIGIN_META_KEY
-from tests.support.askable_callers import CAN_BE_ASKED, DECLINE, EACH_ERA, Person, accept, client_of, told
-from tests.support.asking import FORM, URL_MESSAGE, asking_downstream, stdio_settings
+from tests.support.askable_callers import (
+    CAN_BE_ASKED,
+    DECLINE,
+    EACH_ERA,
+    INVALID_PARAMS,
+    Person,
+    accept,
+    client_of,
+    told,
+)
+from tests.support.asking import FORM, URL_MESSAGE, stdio_settings
 from tests.support.asking_gateways import asking_gateway, gateway_of
+from tests.support.calling import answer_of
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, gateway_and_model
 from tests.support.listener import reserved_port
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.scripted_llm import call_tools, say
 from tests.support.watching import speaker
 from tests.support_programs import program
 
@@ -30,6 +40,7 @@ if TYPE_CHECKING:
 
     from mcp_types import ElicitRequestParams, ElicitResult
 
+    from tests.support.clients import RawReply
     from tests.support.downstreams import Era
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
@@ -49,16 +60,8 @@ async def test_a_question_reaches_the_client_at_every_address(per_port: bool, tl
         gateway |= {"tls": TLS_FILES} if tls else {}
         paths = [f"{own}/mcp"] if per_port else [f"{registry}/agents/user/mcp", f"{registry}/mcp"]
         agent = Agent(["asking"], settings={"port": own})
-        async with (
-            asking_downstream("modern") as downstream,
-            gateway_of(
-                tmp_path,
-                {"url": downstream.url},
-                agent,
-                gateway=gateway,
-                deployment={"registry_port": registry, "host": "127.0.0.1"},
-            ),
-        ):
+        deployment = {"registry_port": registry, "host": "127.0.0.1"}
+        async with asking_gateway(tmp_path, agent, gateway=gateway, deployment=deployment):
             for path in paths:
                 tool = "agent-user" if path == f"{registry}/mcp" else "send_message"
                 for mode in ("legacy", MODERN_VERSION):
@@ -66,6 +69,26 @@ async def test_a_question_reaches_the_client_at_every_address(per_port: bool, tl
                     async with client_of(f"{scheme}://127.0.0.1:{path}", person, mode, tls=trusting) as client:
                         assert "Ada" in await told(client, "name", tool)
                     assert [one.message for one in person.asked] == [f"asking: {FORM}"]
+
+
+async def test_a_state_at_the_address_of_all_agents_is_sealed_and_of_its_caller_alone(tmp_path: Path) -> None:
+    async with asking_gateway(tmp_path) as (served, _):
+        url, params = f"{served.base_url}/mcp", tool_params("agent-user", {"message": "name"})
+
+        async def called(bearer: str, **more: Any) -> RawReply:
+            async with raw_client(url, protocol_version=MODERN_VERSION, bearer=bearer) as client:
+                return await client.request("tools/call", {**params, **more}, meta=CAN_BE_ASKED)
+
+        asked = (await called("mine")).result
+        [call] = (await served.request("GET", "/api/v1/calls")).json()["calls"]
+        answers = {"action": "accept", "content": {"name": "Ada"}}
+        again = {
+            "requestState": asked["requestState"],
+            "inputResponses": dict.fromkeys(asked["inputRequests"], answers),
+        }
+        assert call["id"] not in asked["requestState"]
+        assert (await called("other", **again)).error["code"] == INVALID_PARAMS
+        assert "Ada" in answer_of(await called("mine", **again)).text
 
 
 @EACH_ERA
@@ -288,20 +311,12 @@ async def test_an_approval_at_another_gateway_comes_as_a_form_of_that_server(mod
 
     person = Person(accept(decision="deny"), accept(decision="once"))
     agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path / "far", {"url": downstream.url}, agent) as far,
-        scripted_llm(script) as llm,
-        running(
-            write_project(
-                tmp_path / "near",
-                {"user": Agent(["far"])},
-                llm_url=llm.base_url,
-                servers={"far": {"url": far.url("user")}},
-            )
-        ) as near,
-    ):
-        async with client_of(near.url("user"), person, mode) as client:
+    async with asking_gateway(tmp_path / "far", agent) as (far, downstream):
+        servers = {"far": {"url": far.url("user")}}
+        async with (
+            gateway_and_model(tmp_path / "near", {"user": Agent(["far"])}, script, servers=servers) as (near, _),
+            client_of(near.url("user"), person, mode) as client,
+        ):
             assert "the caller did not give it" in await told(client, "go")
             assert await told(client, "go") == "wiped /"
         assert len(downstream.recorder.calls("wipe")) == 1

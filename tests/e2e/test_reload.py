@@ -358,9 +358,7 @@ A_CALL = {
 }
 
 
-async def test_what_only_a_restart_can_change_is_said_and_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_only_a_restart_changes_is_said_and_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         port = served.gateway.addresses.registry_port
         served.project.edit(lambda document: document["gateway"].update(port=1, host="0.0.0.0", per_port=False))  # noqa: S104

@@ -91,9 +91,7 @@ async def test_each_entry_serves_its_own_agent_of_a_module_that_is_imported_once
         assert writer.text.startswith("writer read: reader with books__")
 
 
-async def test_entries_of_one_module_are_reloaded_each_by_itself_and_together(
-    imports: list[str], tmp_path: Path
-) -> None:
+async def test_entries_of_a_module_are_reloaded_each_by_itself_and_together(imports: list[str], tmp_path: Path) -> None:
     async with shared(tmp_path) as (served, _):
         project = served.project
         before = starts(served, "writer")

@@ -22,7 +22,7 @@ from pallas_gateway.runtime.downstreams.programs.program_process import ProgramP
 from pallas_gateway.runtime.downstreams.programs.program_transport import MOST_UNREAD, Greeting, connection
 from pallas_gateway.runtime.protocols import StdioProgram
 from tests.e2e.stdio_world import holding, world
-from tests.support.askable_callers import Person, accept, client_of, told
+from tests.support.askable_callers import EACH_ERA, Person, accept, client_of, told
 from tests.support.clients import MODERN_VERSION
 from tests.support.commands import started
 from tests.support.fair_time import hastened
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tests.e2e.stdio_world import World
     from tests.support.gateway import Limits
     from tests.support.scripted_llm import LlmRequest, Turn
-
-EACH_ERA = pytest.mark.parametrize("era", ["initialize", "modern"])
 
 
 @pytest.fixture(autouse=True)
@@ -94,9 +92,7 @@ async def test_a_process_is_used_although_it_did_not_list_its_tools_in_advance(t
         assert await it.problem() is None
 
 
-async def test_tools_that_a_program_has_not_listed_are_listed_with_the_next_call(
-    tmp_path: Path, limits: Limits
-) -> None:
+async def test_tools_that_a_program_did_not_list_are_listed_with_the_next_call(tmp_path: Path, limits: Limits) -> None:
     programs = limits.runtime.programs
     programs.rehearse_seconds = programs.list_seconds = programs.first_pause_seconds = 0.05
     programs.start_seconds = 20

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.clients import McpClient
+    from tests.support.gateway import Limits
 
     type Connect = Callable[[str], AbstractAsyncContextManager[McpClient]]
 
@@ -74,9 +75,10 @@ async def test_the_client_of_an_agent_that_waits_for_a_peer_is_told_too(tmp_path
 
 
 @pytest.mark.parametrize("connect", [initialize_client, modern_client])
-async def test_clients_that_look_at_the_tools_again_understand_their_answer_while_the_gateway_stops(
-    connect: Connect, tmp_path: Path
+async def test_clients_that_look_at_the_tools_again_understand_their_answer_also_after_the_last_one(
+    connect: Connect, tmp_path: Path, limits: Limits
 ) -> None:
+    limits.gateway.connections.last_requests_seconds = 2.0
     gate, last = Gate(), Gate()
 
     def script(request: LlmRequest) -> Turn:
@@ -93,11 +95,18 @@ async def test_clients_that_look_at_the_tools_again_understand_their_answer_whil
         await eventually(lambda: served.gateway.calls.draining, what="the drain")
         gate.open()
         assert "the answer" in str((await call).content)
-        assert "send_message" in {tool.name for tool in await client.list_tools()}
+        tools = {tool.name for tool in await client.list_tools()}
+        assert "send_message" in tools
         another = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message"}}
         assert (await served.request("POST", "/agents/solo/mcp", json=another)).status_code == 503
         last.open()
         assert (await other).text == "the answer"
+        assert await asyncio.gather(*(names_of_tools(connect, served.url("solo")) for _ in range(20))) == [tools] * 20
+
+
+async def names_of_tools(connect: Connect, url: str) -> set[str]:
+    async with connect(url) as client:
+        return {tool.name for tool in await client.list_tools()}
 
 
 async def test_a_gateway_without_calls_stops_at_once(tmp_path: Path) -> None:

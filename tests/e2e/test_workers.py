@@ -146,9 +146,7 @@ async def test_a_call_is_cancelled_whichever_worker_hears_of_it(
 
 
 @pytest.mark.parametrize("asked_at", [0, 1])
-async def test_a_log_level_holds_at_whichever_worker_the_next_call_arrives(
-    asked_at: int, served: WorkerManager
-) -> None:
+async def test_a_log_level_holds_at_whichever_worker_a_call_arrives(asked_at: int, served: WorkerManager) -> None:
     pids, call = sorted(served.pids), tool_params("send_message", {"message": "hi"})
     with served.only(pids[0]):
         async with raw_client(served.url("peer"), protocol_version=INITIALIZE) as client:
@@ -247,9 +245,7 @@ async def test_a_hangup_has_every_worker_reload(served: WorkerManager) -> None:
             assert '"Renamed"' in (await served.get("/.well-known/mcp/server.json")).text
 
 
-async def test_every_worker_knows_the_problems_of_a_configuration_that_the_parent_rejects(
-    served: WorkerManager,
-) -> None:
+async def test_each_worker_knows_the_problems_of_a_configuration_that_the_parent_rejects(served: WorkerManager) -> None:
     await _reload_a_bad_file(served)
     for pid in sorted(served.pids):
         assert "nonsense: unknown key" in await _problem_shown_by(served, pid)

@@ -84,9 +84,7 @@ async def test_a_repeated_request_reaches_its_call_per_port_and_with_tls(tls: bo
     assert result["content"][0]["text"] == '{"name": "Ada"}'
 
 
-async def test_the_sockets_are_of_the_gateways_user_alone_and_that_of_a_killed_worker_is_removed(
-    tmp_path: Path,
-) -> None:
+async def test_sockets_are_of_the_gateways_user_alone_and_that_of_a_killed_worker_is_removed(tmp_path: Path) -> None:
     async with fleet(tmp_path) as served:
         folder = shared_folder(served)
         before = set(folder.glob("*.sock"))
