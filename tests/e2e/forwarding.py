@@ -62,9 +62,9 @@ def callers(count: int) -> list[Caller]:
 # --- Downstreams
 
 
-def noting(name: str) -> FastMCP:
+def noting(name: str, **options: Any) -> FastMCP:
     """A server with the one tool `note`, whose argument says who asks."""
-    server = FastMCP(name)
+    server = FastMCP(name, **options)
 
     @server.tool
     def note(who: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -18,7 +17,6 @@ from tests.support.listener import reserved_port
 from tests.support.stored_threads import agents_feature_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -39,7 +37,7 @@ async def test_an_agent_is_made_read_changed_and_deleted(tmp_path: Path) -> None
     async with agents_api(tmp_path) as api:
         made = await api.ask("POST", json={"name": "poet", **POEM, "title": "The Poet", "maxIterations": 4})
         read = await api.get("/poet")
-        listed = (await api.get()).json()["agents"]
+        all_of_them = (await api.get()).json()
         replaced = await api.ask("PUT", "/poet", match=read.headers["etag"], json={**POEM, "description": "Writes."})
         patched = await api.ask("PATCH", "/poet", match='"2"', json={"maxIterations": 5, "description": None})
         deleted = await api.ask("DELETE", "/poet", match=patched.headers["etag"])
@@ -58,8 +56,10 @@ async def test_an_agent_is_made_read_changed_and_deleted(tmp_path: Path) -> None
         "createdAt": document["createdAt"], "updatedAt": document["createdAt"],
     }  # fmt: skip
     assert document["createdAt"].endswith("Z")
-    assert [(one["name"], one["source"], one["version"]) for one in listed] == [("poet", "database", 1)]
-    assert "instruction" not in listed[0]
+    [listed] = all_of_them["agents"]
+    assert (listed["name"], listed["source"], listed["version"]) == ("poet", "database", 1)
+    assert "incomplete" not in all_of_them
+    assert "instruction" not in listed
     assert (replaced.status_code, replaced.headers["etag"]) == (200, '"2"')
     assert (replaced.json()["title"], "maxIterations" in replaced.json()) == ("Poet", False)
     assert (patched.status_code, patched.headers["etag"]) == (200, '"3"')
@@ -71,26 +71,16 @@ async def test_an_agent_is_made_read_changed_and_deleted(tmp_path: Path) -> None
 
 async def test_what_is_read_can_be_sent_back_and_changes_nothing(tmp_path: Path) -> None:
     async with agents_api(tmp_path) as api:
-        await api.make(
-            title="Poet", description="Writes poems.", params={"maxTokens": 100}, examples=["A poem, please."]
-        )
-        document = await api.document()
-        same = await api.ask("PUT", "/poet", match="*", json=document)
-        other = await api.ask("POST", json={**document, "name": "bard"})
-    assert (same.status_code, same.json()["version"]) == (200, 1)
-    assert (other.status_code, other.json()["instruction"]) == (201, INSTRUCTION)
-
-
-async def test_a_default_title_that_is_sent_back_is_no_change(tmp_path: Path) -> None:
-    async with agents_api(tmp_path) as api:
-        document = await api.make()
+        document = await api.make(params={"maxTokens": 100}, examples=["A poem, please."])
         same = await api.ask("PUT", "/poet", match="*", json=document)
         unknown = problems_of(await api.ask("PUT", "/poet", match="*", json={**document, "x": None, "title": {}}))
         named = await api.ask("PUT", "/poet", match="*", json={**document, "title": "The Poet"})
-    assert (document["title"], document["description"]) == ("Poet", "Poet")
+        other = await api.ask("POST", json={**named.json(), "name": "bard"})
+    assert (document["title"], document["description"]) == ("Poet", "Poet")  # by default, so they are not stored
     assert (same.status_code, same.json()["version"]) == (200, 1)
     assert unknown.keys() == {"x", "title"}
     assert (named.json()["version"], named.json()["description"]) == (2, "The Poet")
+    assert (other.status_code, other.json()["instruction"]) == (201, INSTRUCTION)
 
 
 async def test_a_change_requires_the_version_that_it_is_about(tmp_path: Path) -> None:
@@ -135,6 +125,11 @@ async def test_an_agent_is_sent_whole_also_to_a_client_that_has_its_version(tmp_
     )
 
 
+SHOWN = {"source": "file", "version": 9, "updatedAt": "2020-01-01T00:00:00Z", "state": "ready"}
+UNKNOWN = {"id": "x", "owner_name": "editor", "created_at": "2020", "editor": "x", "grants": ["run:agents"]}
+"""No parts of a definition: those that are read with it may be sent back."""
+
+
 async def test_all_problems_are_told_at_once_with_the_paths_that_the_client_has_written(tmp_path: Path) -> None:
     wrong = {
         "instruction": "Read {{file:/etc/passwd}}",
@@ -157,14 +152,16 @@ async def test_all_problems_are_told_at_once_with_the_paths_that_the_client_has_
         await api.make()
         put = problems_of(await api.ask("PUT", "/poet", match="*", json=wrong))
         patched = problems_of(await api.ask("PATCH", "/poet", match="*", json=wrong))
-        only_shown = problems_of(await api.ask("PATCH", "/poet", match="*", json={"state": "ready", "version": 9}))
+        only_shown = problems_of(await api.ask("PATCH", "/poet", match="*", json={**SHOWN, **UNKNOWN}))
+        put_shown = problems_of(await api.ask("PUT", "/poet", match="*", json={**POEM, **SHOWN, **UNKNOWN}))
         renamed = problems_of(await api.ask("PATCH", "/poet", match="*", json={"name": "bard"}))
         present = await api.document()
     assert made.keys() == paths | {"name"}
     assert put.keys() == patched.keys() == paths
-    assert only_shown.keys() == {"state", "version"}
+    assert only_shown.keys() == SHOWN.keys() | UNKNOWN.keys()
+    assert put_shown.keys() == UNKNOWN.keys()
     assert renamed.keys() == {"name"}
-    assert present["version"] == 1
+    assert (present["version"], present["source"], present["owner"]) == (1, "database", "owner")
 
 
 async def test_problems_repeat_no_token(tmp_path: Path) -> None:
@@ -339,16 +336,11 @@ async def test_a_copy_of_a_files_agent_shows_no_secret_of_its_definition(
     assert with_another.status_code == 201
 
 
-def declare(settings: Mapping[str, Any], document: dict[str, Any]) -> None:
-    document["agents"]["declared"] = settings
-
-
 async def test_the_etag_of_a_files_agent_tells_nothing_about_an_instruction_that_is_hidden(tmp_path: Path) -> None:
     tags = []
     for number, text in enumerate(("The code is 1234.", "The code is 5678.")):
         project = project_of(tmp_path / str(number))
-        other = {**DECLARED, "instruction": text}
-        project.edit(partial(declare, other))
+        project.edit(lambda document: document["agents"]["declared"].update(instruction=text))  # noqa: B023  called here
         async with agents_api_of(project) as api:
             tags.append([(await api.get("/declared", key=key)).headers["etag"] for key in ("runner", "everything")])
     (hidden, whole), (other_hidden, other_whole) = tags
@@ -510,21 +502,25 @@ async def test_where_no_agents_of_the_database_are_served_the_answer_says_why(tm
                 await http.delete("/agents/echo"),
                 await http.get("/agents/echo/versions"),
                 await http.post("/agents/echo/versions/1/restore"),
+                await http.get("/agents_may_use"),
             ]
             names = [one["name"] for one in (await http.get("/agents")).json()["agents"]]
             assert (await http.get("/agents/poet")).status_code == 404
         return [error_of(one) for one in answers], [one.json()["error_description"] for one in answers], names
 
     with reserved_port() as registry, reserved_port() as one, reserved_port() as two, reserved_port() as three:
-        project = project_of(tmp_path / "ports", auth=False, host="127.0.0.1")
+        project = project_of(tmp_path / "ports", auth=False, host="127.0.0.1", console=True)
         ports = dict(zip(("echo", "secret", "declared"), (one, two, three), strict=True))
         project.edit(lambda document: [document["agents"][name].update(port=port) for name, port in ports.items()])
         project.edit(lambda document: document.update(registry_port=registry))
         async with running(project, overrides=Overrides(per_port=True)):
             per_port = await tried(f"http://127.0.0.1:{registry}")
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{registry}/api", trust_env=False) as http:
+                rights, shown = (await http.get("/rights")).json(), (await http.get("/agents/echo")).json()
         async with running(project, overrides=Overrides(agent="echo")):
             alone = await tried(f"http://127.0.0.1:{one}")
-    assert per_port[0] == alone[0] == [(404, "not_found")] * 5
+    assert per_port[0] == alone[0] == [(404, "not_found")] * 6
+    assert (rights["create_agents"], "source" in shown, shown["may_run"]) == (False, False, True)
     assert {"gateway.per_port" in one for one in per_port[1]} == {"--agent" in one for one in alone[1]} == {True}
     assert (per_port[2], alone[2]) == (["echo", "secret", "declared"], ["echo"])
 
@@ -623,13 +619,6 @@ async def test_an_unknown_name_is_not_answered_as_deleted_while_the_agents_are_n
     if auth:
         assert [(one.status_code, one.text) for one in hidden] == [(one.status_code, one.text) for one in unknown]
         assert [one.status_code for one in of_stranger] == [401] * 5
-
-
-async def test_a_list_of_all_agents_is_not_marked_and_unknown_names_are_not_found(tmp_path: Path) -> None:
-    async with agents_api(tmp_path) as api:
-        listed, chat = (await api.get()).json(), await api.ask("POST", "/poet/chat", json={"message": "hello"})
-    assert "incomplete" not in listed
-    assert chat.status_code == 404
 
 
 async def test_threads_of_a_deleted_agent_stay_with_their_owners_or_go_with_it(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from tests.support.agents_api import INSTRUCTION, KEYS, POEM, RELEASED, agents_api, project_of
 from tests.support.calling import ask
+from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import running
 from tests.support.guarded import bearer, guarded
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Set
     from pathlib import Path
 
     from tests.support.agents_api import AgentsApi
@@ -206,25 +208,6 @@ async def test_agents_that_are_not_released_cannot_be_told_from_those_that_do_no
     assert told["secret"] == told["nothere"]
 
 
-async def test_nobody_changes_what_is_no_part_of_a_definition(tmp_path: Path) -> None:
-    facts = {
-        "id": "x", "owner_name": "editor", "created_at": "2020-01-01T00:00:00Z", "editor": "x",
-        "grants": ["run:agents"], "source": "file", "version": 99, "updatedAt": "2020-01-01T00:00:00Z",
-        "state": "ready",
-    }  # fmt: skip
-    async with agents_api(tmp_path) as api:
-        await api.make()
-        patched = await api.ask("PATCH", "/poet", key="editor", match="*", json=facts)
-        replaced = await api.ask("PUT", "/poet", key="editor", match="*", json={**POEM, **facts})
-        made = await api.ask("POST", key="creator", json={**POEM, **facts, "name": "mine"})
-        document = await api.document()
-    assert patched.status_code == replaced.status_code == made.status_code == 422
-    assert {one["path"] for one in patched.json()["problems"]} == facts.keys()
-    ignored = {"source", "version", "updatedAt", "state"}
-    assert {one["path"] for one in replaced.json()["problems"]} == facts.keys() - ignored
-    assert (document["version"], document["source"], document["owner"]) == (1, "database", "owner")
-
-
 async def test_an_earlier_version_that_is_not_released_any_more_is_not_restored(tmp_path: Path) -> None:
     project = project_of(tmp_path, agents_may_use={"models": ["passthrough", "playback"]})
     async with running(project) as served, httpx.AsyncClient(base_url=f"{served.base_url}/api/v1") as http:
@@ -308,21 +291,17 @@ async def status_of(url: str, key: str) -> int:
         return (await http.post(url, json=message, headers={**accepts, "Authorization": f"Bearer {key}"})).status_code
 
 
-async def test_an_owner_with_an_otherwise_empty_token_sees_and_runs_its_agent_in_each_api(tmp_path: Path) -> None:
+async def test_an_owner_with_an_otherwise_empty_token_runs_its_agent_in_each_api(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"openai_api": True, "console": True}
     project = project_of(tmp_path, **settings)
-    project.edit(lambda document: document["gateway"]["auth"].update(registry="filtered"))
     async with running(project) as served, httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http:
 
         async def seen_by(key: str) -> dict[str, Any]:
             http.headers["Authorization"] = f"Bearer {key}"
             chat = {"message": "hello"}
             completion = {"model": "poet", "messages": [{"role": "user", "content": "hello"}]}
-            registry = (await http.get("/v0.1/servers")).json().get("servers", ())
             details = await http.get("/api/agents/poet")
             return {
-                "registry": [one["server"]["remotes"][0]["url"].split("/")[-2] for one in registry],
-                "models": [one["id"] for one in (await http.get("/v1/models")).json().get("data", ())],
                 "completion": (await http.post("/v1/chat/completions", json=completion)).status_code,
                 "chat": (await http.post("/api/v1/agents/poet/chat", json=chat)).status_code,
                 "console": details.status_code,
@@ -337,12 +316,9 @@ async def test_an_owner_with_an_otherwise_empty_token_sees_and_runs_its_agent_in
         await eventually(lambda: served.gateway.agents["poet"].runtime is not None, 30, what="the agent")
         found = {key: await seen_by(key) for key in ("owner", "editor", "creator")}
         answer = await ask(served.url("poet"), "hello", bearer="owner")
-    everything = {
-        "registry": ["poet"], "models": ["poet"], "completion": 200, "chat": 200, "console": 200,
-        "instruction": INSTRUCTION, "mcp": 200, "all agents": 200,
-    }  # fmt: skip
+    everything: dict[str, Any] = dict.fromkeys(("completion", "chat", "console", "mcp", "all agents"), 200)
+    everything |= {"instruction": INSTRUCTION}
     assert found["owner"] == found["editor"] == everything
-    assert (found["creator"]["registry"], found["creator"]["models"]) == (["echo"], ["echo"])
     assert [found["creator"][api] for api in ("completion", "chat", "console", "mcp")] == [404] * 4
     assert not answer.is_error
 
@@ -388,3 +364,68 @@ async def test_the_owner_of_an_agent_has_no_rights_on_a_files_agent_that_claims_
     assert [one.status_code for one in changes] == [404] * 4 + [409] * 2
     assert [one["source"] for one in both if one["name"] == "poet"] == ["file", "database"]
     assert (after.status_code, after.json()["owner"], after.json()["instruction"]) == (200, "owner", INSTRUCTION)
+
+
+# --- Everything that lists agents shows a caller the same ones: those that it may view, or may run where it calls them
+
+
+ALL = {"echo", "secret", "declared", "poet"}
+CALLERS: dict[str | None, tuple[Set[str], Set[str]]] = {
+    None: (set(), set()),
+    "nobody": (set(), set()),
+    "creator": ({"echo"}, {"echo"}),
+    "viewer": (ALL, set()),
+    "runner": (ALL, ALL),
+    "editor": ({"poet"}, {"poet"}),
+    "deleter": ({"poet"}, set()),
+    "owner": ({"poet"}, {"poet"}),
+}
+"""The agents that each caller may view, and may run; None is without a token."""
+
+CALLING = {"/v1/models", "/api/rights", "/mcp"}
+"""Lists of what a caller may run; the others show what it may view."""
+REGISTERS = ("/", "/.well-known/mcp/server.json", "/v0.1/servers")
+"""With `/readyz`, what shows everybody all agents where the registry is open."""
+
+
+async def listed(api: AgentsApi, key: str | None) -> dict[str, Set[str]]:
+    """What a caller is shown, by where; of `/readyz` the number only, and nothing where it needs a token."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(base_url=api.served.base_url, trust_env=False, headers=headers) as http:
+
+        async def document(path: str) -> dict[str, Any]:
+            response = await http.get(path, headers={"Accept": "application/json"})
+            assert response.status_code == 200 or (key is None and response.status_code == 401), (path, response.text)
+            return dict(response.json()) if response.status_code == 200 else {}
+
+        viewed = {
+            "/": {one["name"] for one in (await document("/"))["agents"]},
+            "/api/v1/agents": {one["name"] for one in (await document("/api/v1/agents")).get("agents", ())},
+        }
+        for path in ("/.well-known/mcp/server.json", "/v0.1/servers"):
+            entries = (await document(path)).get("servers", ())
+            viewed[path] = {one["server"]["name"].partition("/")[2] for one in entries}
+        ran = {
+            "/v1/models": {one["id"] for one in (await document("/v1/models")).get("data", ())},
+            "/api/rights": set((await document("/api/rights")).get("run", ())),
+        }
+        count = (await document("/readyz"))["agents"]
+    url = f"{api.served.base_url}/mcp"
+    if CALLERS[key][0]:
+        async with raw_client(url, protocol_version=MODERN_VERSION, bearer=key) as client:
+            tools = {str(tool["name"]) for tool in await client.list_tools()}
+        ran["/mcp"] = {tool.removeprefix("agent-") for tool in tools - {"get_health"}}
+    return {**viewed, **ran, "/readyz": {str(count)}}
+
+
+@pytest.mark.parametrize("registry", ["open", "filtered"])
+async def test_every_list_shows_a_caller_the_same_agents(registry: str, tmp_path: Path) -> None:
+    async with agents_api(tmp_path, openai_api=True, console=True, registry=registry) as api:
+        await api.make(wait=True)
+        found = {key: await listed(api, key) for key in CALLERS}
+    for key, shown in found.items():
+        may_view, may_run = CALLERS[key]
+        registered = ALL if registry == "open" else may_view
+        wanted = {path: may_run if path in CALLING else may_view for path in shown}
+        assert shown == wanted | dict.fromkeys(REGISTERS, registered) | {"/readyz": {str(len(registered))}}, key
+    assert found["runner"].keys() >= {"/mcp", *CALLING}

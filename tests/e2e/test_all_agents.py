@@ -11,7 +11,7 @@ import httpx
 import pytest
 from mcp import MCPError
 
-from tests.support.calling import EACH_VERSION, answer_of, ask
+from tests.support.calling import EACH_VERSION, answer_of, ask, health
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import EACH_ERA, Connect, ProgressLog, raw_client, text_of, tool_params
 from tests.support.gateway import Agent, declare_project, gateway_and_model, running, until_idle, write_project
@@ -145,24 +145,17 @@ async def test_an_agent_that_cannot_answer_says_so_as_at_its_own_endpoint(versio
 @each_version
 async def test_the_health_of_the_whole_tells_of_each(version: str, tmp_path: Path) -> None:
     async with talking(tmp_path) as (served, _):
-        one = await _health(endpoint(served), version)
+        one = await health(endpoint(served), version=version)
         served.project.edit(lambda document: document["agents"].pop("broken"))
         await served.reload()
-        other = await _health(endpoint(served), version)
+        other = await health(endpoint(served), version=version)
 
     assert one["status"] == "degraded"
     assert one["message"].startswith("broken: ")
-    assert {name: health["status"] for name, health in one["agents"].items()} == {
+    assert {name: each["status"] for name, each in one["agents"].items()} == {
         "echo": "ok", "other": "ok", "broken": "error",
     }  # fmt: skip
     assert (other["status"], "message" in other, list(other["agents"])) == ("ok", False, ["echo", "other"])
-
-
-async def _health(url: str, version: str) -> dict[str, Any]:
-    async with raw_client(url, protocol_version=version) as client:
-        [content] = (await client.call_tool("get_health")).result["content"]
-    document: dict[str, Any] = json.loads(content["text"])
-    return document
 
 
 @pytest.mark.parametrize(("version", "how"), [(INITIALIZE, "cancel"), *((one, "vanish") for one in EACH_VERSION)])
@@ -214,7 +207,7 @@ async def test_agents_may_have_it_as_a_downstream_and_their_calls_are_nested(ver
     async with family(tmp_path, max_in_flight=1, queue_seconds=0, max_nesting=2) as staged:
         watched = await watch(staged.url("root"), "ask leaf hello", version=version)
         circle = await watch(endpoint(staged.served), "ask root " * 3 + "x", tool="agent-root", version=version)
-        health = await _health(endpoint(staged.served), version)
+        found = await health(endpoint(staged.served), version=version)
 
     offered = {
         tool["function"]["name"]: tool["function"]["parameters"] for tool in staged.llm.requests[0].body["tools"]
@@ -225,7 +218,7 @@ async def test_agents_may_have_it_as_a_downstream_and_their_calls_are_nested(ver
     assert "everyone/agent-leaf: leaf step 1 (llm)" in watched.progress
     assert [one["via_agent"] for one in watched.payloads if one["agent"] == "leaf"] == [["everyone"]]
     assert "calls deep; the limit is 2" in circle.text
-    assert health["agents"]["root"]["downstream"][0]["status"] == "ok"
+    assert found["agents"]["root"]["downstream"][0]["status"] == "ok"
 
 
 async def test_agents_may_have_it_as_a_downstream_behind_tls(tmp_path: Path) -> None:
@@ -270,13 +263,11 @@ async def test_while_the_gateway_drains_all_but_calls_is_answered(version: str, 
     async with talking(tmp_path) as (served, _), raw_client(endpoint(served), protocol_version=version) as client:
         served.gateway.calls.draining = True
         listed, called = await client.list_tools(), await client.call_tool("agent-echo", {"message": "hello"})
-        health = await client.call_tool("get_health")
+        asked = await client.call_tool("get_health")
 
     assert len(listed) == 4
-    assert (called.status, health.status, "retry-after" in called.headers) == (503, 200, True)
+    assert (called.status, asked.status, "retry-after" in called.headers) == (503, 200, True)
 
-
-# --- who may what ----------------------------------------------------------------------------------------------------
 
 METADATA_OF_ALL = f"{METADATA}/mcp"
 GRANTS: dict[str, tuple[str, str, str]] = {
@@ -297,7 +288,7 @@ async def test_callers_see_and_call_the_agents_they_may_run(version: str, tmp_pa
         absent = await _called(g, "run:agents:research", "nobody", version)
         hidden = await _called(g, "run:agents:research", "other", version)
         refused = g.served.metric("pallas_calls_refused_total", agent="other", reason="insufficient_scope")
-        shown = await _health_of(g, "run:agents:other", version)
+        shown = await health(f"{g.public}/mcp", version=version, bearer=_token(g, "run:agents:other"))
 
     assert seen == GRANTS
     assert hidden == absent == "unknown"
@@ -318,13 +309,6 @@ async def _called(g: Guarded, scope: str, agent: str, version: str) -> str:
     if (wanted := _scope_wanted(g, reply)) is not None:
         return wanted
     return "unknown" if "Unknown tool" in reply.text or reply.messages[-1].get("error") else "ok"
-
-
-async def _health_of(g: Guarded, scope: str, version: str) -> dict[str, Any]:
-    async with raw_client(f"{g.public}/mcp", protocol_version=version, bearer=_token(g, scope)) as client:
-        [content] = (await client.call_tool("get_health")).result["content"]
-    document: dict[str, Any] = json.loads(content["text"])
-    return document
 
 
 def _token(g: Guarded, scope: str) -> str:

@@ -22,6 +22,7 @@ from tests.support.one_user import use_if_told
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import over_providers
 from tests.support.scripted_llm import say, scripted_llm
+from tests.support.watching import stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,13 +109,10 @@ async def test_call_over_any_provider_costs_no_more_than_its_budget(
 
 
 async def test_client_is_told_no_more_than_the_budget(tmp_path: Path) -> None:
-    async with stateless_downstream() as tools, scripted_llm(use_if_told) as llm:
-        servers = {"tools": {"transport": "http", "url": tools.url}}
-        project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
-        async with running(project) as served:
-            replies = [
-                await call(served, "use it", version=version, meta=meta, times=CALLS) for version, meta, _ in TOLD
-            ]
+    async with stage(tmp_path, use_if_told) as staged:
+        replies = [
+            await call(staged.served, "use it", version=version, meta=meta, times=CALLS) for version, meta, _ in TOLD
+        ]
 
     assert [over(told_by(got), budget) for got, (_, _, budget) in zip(replies, TOLD, strict=True)] == [{}] * len(TOLD)
 
@@ -162,7 +160,6 @@ def told_by(replies: Sequence[RawReply]) -> Counter[str]:
 
 
 def over(counted: Counter[str], budget: Mapping[str, int]) -> dict[str, str]:
-    """What is over budget per call."""
     return {
         what: f"{count / CALLS:g}, not {budget.get(what, 0)}"
         for what, count in counted.items()

@@ -5,31 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from openai import AsyncOpenAI
 
-from pallas_gateway.calls.permit import Excess, Permit
 from pallas_gateway.features.limits.caller_limits import CallerLimits
-from pallas_gateway.features.limits.feature import LimitsGate
-from pallas_gateway.shared.memory import Memory
-from tests.support.calling import ask
-from tests.support.gateway import Agent, until_idle
+from tests.e2e.fleet import fleet
+from tests.support.calling import answer_of, ask
+from tests.support.gateway import Agent, module_of, until_idle
 from tests.support.guarded import static_key
 from tests.support.provider_gateways import serving
-from tests.support.provider_matrix import ANTHROPIC, GENERIC
-from tests.support.providers.chat import Chat
+from tests.support.provider_matrix import ANTHROPIC
 from tests.support.scripted_llm import Usage, call_tools, cut, fail, hang, say, stream
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import calling, speaker, stage, turns_so_far
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from pallas_gateway.calls.permit import Excess
     from pallas_gateway.core.offers import CallEntry
+    from tests.e2e.fleet import WorkerManager
     from tests.support.scripted_llm import LlmRequest, Turn
     from tests.support.watching import Stage
 
@@ -49,9 +47,6 @@ def busy(request: LlmRequest) -> Turn:
 
 def aborted(staged: Stage, agent: str, reason: str) -> float:
     return staged.served.metric("pallas_agent_loop_aborted_total", agent=agent, reason=reason)
-
-
-# --- one agent -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_call_ends_before_the_turn_that_follows_its_budget(
@@ -115,29 +110,6 @@ async def test_a_model_without_a_price_costs_nothing_and_is_reported_once(
     assert [record["setting"] for record in unused] == ["gateway.prices.openai.gpt-5"]
 
 
-async def test_a_call_that_is_cancelled_between_two_turns_has_used_its_first(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    gate = Gate()
-    caplog.set_level(logging.INFO, "pallas.calls")
-    async with stage(tmp_path, busy, solo(max_tokens_per_call=150)) as staged:
-
-        @staged.tools.server.tool
-        async def wait() -> str:
-            await gate.enter("wait")
-            return "late"
-
-        staged.llm.script = lambda _: call_tools([("tools__wait", {})], usage=TURN)
-        async with calling(staged.url("solo")):
-            await gate.wait_for_entered(1)
-        await until_idle(staged.served)
-        gate.open()
-        assert len(staged.llm.requests) == 1
-        assert staged.served.metric("pallas_llm_tokens_total", agent="solo", model="test-model", kind="input") == 80
-    [line] = [record.__dict__ for record in caplog.records if record.getMessage() == "call ended"]
-    assert (line["reason"], line["tokens"]["input"], line["tokens"]["output"]) == ("cancelled", 80, 20)
-
-
 async def test_a_client_of_openais_api_reads_that_the_answer_is_cut(tmp_path: Path) -> None:
     async with (
         stage(tmp_path, busy, solo(max_tokens_per_call=150), gateway={"openai_api": True}) as staged,
@@ -171,9 +143,6 @@ async def test_other_prices_and_budgets_hold_from_the_reload_on(tmp_path: Path) 
     assert "its budget is 250" in second.text
 
 
-# --- usage that is not sent ------------------------------------------------------------------------------------------
-
-
 async def test_usage_that_a_provider_does_not_send_is_estimated(tmp_path: Path) -> None:
     def silent(request: LlmRequest) -> Turn:
         number = turns_so_far(request)
@@ -190,32 +159,29 @@ async def test_usage_that_a_provider_does_not_send_is_estimated(tmp_path: Path) 
     assert usage["input"] >= 400 / 4 + (3 * 400 + 400) / 4
 
 
-async def test_a_turn_that_is_cut_off_counts_what_it_has_begun_to_send(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("turn", "reason", "output"),
+    [
+        pytest.param(lambda gate: stream(["x" * 400, "more"], gate), "cancelled", 100, id="left"),
+        pytest.param(hang, "cancelled", 0, id="left before it sends"),
+        pytest.param(lambda _: cut(["x" * 400]), "llm_error", 100, id="broken"),
+        pytest.param(lambda _: fail(401), "llm_error", 0, id="refused"),
+    ],
+)
+async def test_an_unfinished_turn_counts_what_it_has_begun_to_send_and_nothing_else(
+    turn: Callable[[Gate], Turn], reason: str, output: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
     caplog.set_level(logging.INFO, "pallas.calls")
-    async with stage(tmp_path, lambda _: stream(["x" * 400, "more"], gate), solo()) as staged:
-        async with calling(staged.url("solo"), "y" * 4_000):
-            await gate.wait_for_entered(1)
+    async with stage(tmp_path, lambda _: turn(gate), solo()) as staged:
+        async with calling(staged.url("solo"), "y" * 4_000) as (_, call):
+            await (gate.wait_for_entered(1) if reason == "cancelled" else call.reply())
         await until_idle(staged.served)
         gate.open()
     [line] = [record.__dict__ for record in caplog.records if record.getMessage() == "call ended"]
-    assert line["tokens"]["estimated"] is True
-    assert line["tokens"]["output"] == 100
-    assert line["tokens"]["input"] >= 1_000
-
-
-async def test_a_turn_that_sends_nothing_uses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    gate = Gate()
-    caplog.set_level(logging.INFO, "pallas.calls")
-    async with stage(tmp_path, lambda _: hang(gate), solo()) as staged:
-        async with calling(staged.url("solo")):
-            await gate.wait_for_entered(1)
-        await until_idle(staged.served)
-        gate.open()
-    [line] = [record.__dict__ for record in caplog.records if record.getMessage() == "call ended"]
-    assert line["tokens"] == {"input": 0, "output": 0, "cache_read": 0, "cache_write": 0, "reasoning": 0}
+    tokens = line["tokens"]
+    assert (line["reason"], tokens["output"], "estimated" in tokens) == (reason, output, output > 0)
+    assert tokens["input"] >= 1_000 if output else tokens["input"] == 0
 
 
 async def test_usage_that_comes_in_two_events_is_one_turn(tmp_path: Path) -> None:
@@ -231,63 +197,25 @@ async def test_usage_that_comes_in_two_events_is_one_turn(tmp_path: Path) -> Non
     assert "estimated" not in answer.meta["usage"]
 
 
-async def test_a_provider_that_never_sends_usage_does_not_escape_a_budget(tmp_path: Path) -> None:
-    provider = replace(GENERIC, dialect=Chat(usage="none"))
-    async with serving(tmp_path, provider, busy, max_tokens_per_call=2_000) as served:
-        answer = await ask(served.url, "x" * 800)
-        requests = len(served.llm.requests)
-        assert 1 < requests <= 10
-    assert (answer.meta["stop_reason"], answer.meta["usage"]["estimated"]) == ("budget", True)
-    assert answer.meta["usage"]["input"] >= requests * 200
-
-
-async def test_a_failed_turn_that_sent_nothing_is_not_estimated(tmp_path: Path) -> None:
-    async with stage(tmp_path, lambda _: fail(401), solo(max_tokens_per_call=10)) as staged:
-        answer = await ask(staged.url("solo"), "x" * 800)
-    assert (answer.meta["stop_reason"], answer.meta["usage"]["input"]) == ("llm_error", 0)
-
-
-async def test_a_turn_whose_connection_breaks_counts_what_it_has_begun_to_send(tmp_path: Path) -> None:
-    async with stage(tmp_path, lambda _: cut(["y" * 400]), solo()) as staged:
-        answer = await ask(staged.url("solo"), "x" * 800)
-    assert answer.is_error
-    assert (answer.meta["usage"]["output"], answer.meta["usage"]["estimated"]) == (100, True)
-    assert answer.meta["usage"]["input"] >= 200
-
-
-# --- workflows -------------------------------------------------------------------------------------------------------
-
-MODULE = """
-from fast_agent import FastAgent
-
-fast = FastAgent("flow", parse_cli_args=False)
-
-
-@fast.agent(name="scout", instruction="You are scout.", servers=["tools"])
-async def scout() -> None: ...
-
-
-@fast.agent(name="guide", instruction="You are guide.", servers=["tools"])
-async def guide() -> None: ...
-
-
-@fast.agent(name="editor", instruction="You are editor.")
-async def editor() -> None: ...
-
-
-@fast.WORKFLOW
-async def flow() -> None: ...
-"""
+MEMBERS = (
+    'agent(name="scout", instruction="You are scout.", servers=["tools"])',
+    'agent(name="guide", instruction="You are guide.", servers=["tools"])',
+    'agent(name="editor", instruction="You are editor.")',
+)
 WORKFLOWS = {
     "chain": 'chain(name="flow", sequence=["scout", "guide"], default=True)',
     "parallel": 'parallel(name="flow", fan_out=["scout", "guide"], fan_in="editor", default=True)',
     "router": 'router(name="flow", agents=["scout", "guide"], default=True)',
-    "agents as tools": ('agent(name="flow", instruction="You are flow.", agents=["scout", "guide"], default=True)'),
+    "agents as tools": 'agent(name="flow", instruction="You are flow.", agents=["scout", "guide"], default=True)',
     "evaluator": (
         'evaluator_optimizer(name="flow", generator="scout", evaluator="editor", max_refinements=5, default=True)'
     ),
     "planner": 'iterative_planner(name="flow", agents=["scout", "guide"], plan_iterations=4, default=True)',
 }
+
+
+def flow(name: str, **settings: Any) -> dict[str, Agent]:
+    return {"flow": Agent(["tools"], source=module_of(*MEMBERS, WORKFLOWS[name]), settings=settings)}
 
 
 def workflow_script(request: LlmRequest) -> Turn:
@@ -304,7 +232,6 @@ def workflow_script(request: LlmRequest) -> Turn:
 
 
 def choice_of(asked: str) -> Any:
-    """The answer of an agent that chooses others."""
     if "confidence" in asked:
         return {"agent": "scout", "confidence": "high", "reasoning": "it knows"}
     if "is_complete" in asked:
@@ -314,9 +241,7 @@ def choice_of(asked: str) -> Any:
 
 @pytest.mark.parametrize(("name", "most"), [*zip(WORKFLOWS, (3, 1, 2, 3, 2, 1), strict=True)])
 async def test_no_agent_of_a_workflow_has_a_turn_after_the_budget(name: str, most: int, tmp_path: Path) -> None:
-    source = MODULE.replace("WORKFLOW", WORKFLOWS[name])
-    agents = {"flow": Agent(["tools"], source=source, settings={"max_tokens_per_call": 100 * most})}
-    async with stage(tmp_path, workflow_script, agents) as staged:
+    async with stage(tmp_path, workflow_script, flow(name, max_tokens_per_call=100 * most)) as staged:
         whole = 2 if name == "parallel" else 1  # agents that work at the same time
         answer = await ask(staged.url("flow"))
         await until_idle(staged.served)
@@ -327,9 +252,6 @@ async def test_no_agent_of_a_workflow_has_a_turn_after_the_budget(name: str, mos
     assert (answer.is_error, answer.meta["stop_reason"], answer.meta["stopped"]) == (False, "budget", "budget")
     assert answer.meta["usage"]["input"] == 80 * requests
     assert f"has used {100 * requests} tokens" in answer.text
-
-
-# --- nested calls ----------------------------------------------------------------------------------------------------
 
 
 def three_deep(request: LlmRequest) -> Turn:
@@ -415,46 +337,8 @@ async def test_a_nested_call_has_the_budget_of_its_own_agent_as_well(tmp_path: P
     assert "a call of the agent 'top' has used 700 tokens" in answer.text
 
 
-# --- the day's budget ------------------------------------------------------------------------------------------------
-
-
-class DayLimits(CallerLimits):
-    """Limits of `most` tokens a day for each account; the answers to charges wait at `gate`."""
-
-    def __init__(self, most: int, gate: Gate | None = None) -> None:
-        super().__init__(Memory())
-        self.most = most
-        self.gate = gate
-        self.spent: Counter[str] = Counter()
-        self.charges: list[tuple[str, str, int]] = []
-
-    @override
-    async def begin(self, entry: CallEntry) -> Permit:
-        return DayPermit(self, entry)
-
-
-class DayPermit(Permit):
-    is_charged = True
-
-    def __init__(self, limits: DayLimits, entry: CallEntry) -> None:
-        self._limits = limits
-        self._entry = entry
-
-    @override
-    async def charge(self, tokens: int) -> Excess | None:
-        limits, account = self._limits, self._entry.account
-        limits.spent[account] += tokens
-        if tokens:
-            limits.charges.append((account, self._entry.agent, tokens))
-        if limits.gate is not None:
-            await limits.gate.enter(self._entry.agent)
-        over = limits.spent[account] >= limits.most
-        return Excess("rule-1", "The tokens of this day are used up; call again tomorrow.", 3600) if over else None
-
-
-def count_with(staged: Stage, limits: DayLimits) -> None:
-    """Have the calls of a gateway that has no limits ask these."""
-    staged.served.gateway.calls.gates = (LimitsGate(limits),)
+def a_day(tokens: int, **rule: str) -> dict[str, Any]:
+    return {"limits": {"rules": [{"name": "daily", "tokens_per_day": tokens, **rule}]}}
 
 
 KEYS = {"ann": "a" * 32, "bob": "b" * 32}
@@ -465,52 +349,38 @@ AUTH = {
 }
 
 
-async def test_nested_calls_of_two_callers_are_charged_to_the_outermost_of_each(tmp_path: Path) -> None:
-    limits = DayLimits(1_000)
-    async with stage(tmp_path, three_deep, chain_of({}, {}, {}), gateway=AUTH) as staged:
-        count_with(staged, limits)
-        limits.spent["key:bob"] = 400
-        answers = await asyncio.gather(*(ask(staged.url("top"), bearer=key) for key in KEYS.values()))
-        await until_idle(staged.served)
-        accounts = sorted(limits.spent)
-        assert len(accounts) == 2
-        by_account = [sum(tokens for account, _, tokens in limits.charges if account == one) for one in accounts]
-        assert {agent for _, agent, _ in limits.charges} == {"top", "middle", "low"}
-        assert sorted(by_account) == [600, 1_000]
-        assert sum(tokens_of(staged, agent) for agent in ("top", "middle", "low")) == 1_600
-        assert aborted(staged, "top", "limited") == 2
-    for answer in answers:
-        assert (answer.is_error, answer.meta["stop_reason"], answer.meta["stopped"]) == (False, "limited", "limited")
-        assert "[Stopped: The tokens of this day are used up; call again tomorrow." in answer.text
+async def test_the_answer_to_a_charge_is_awaited_before_the_next_turn_and_not_before_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, charge = Gate(), CallerLimits.charge
 
+    async def held(limits: CallerLimits, entry: CallEntry, tokens: int) -> Excess | None:
+        await gate.enter()
+        return await charge(limits, entry, tokens)
 
-async def test_the_answer_to_a_charge_is_awaited_before_the_next_turn_and_not_before_tools(tmp_path: Path) -> None:
-    gate = Gate()
-    async with stage(tmp_path, busy, solo()) as staged:
-        count_with(staged, DayLimits(150, gate))
-        asking = asyncio.ensure_future(ask(staged.url("solo")))
-        await gate.wait_for_entered(1)
-        await eventually(lambda: staged.tools.recorder.calls("echo"), what="the tool of the first turn")
-        assert len(staged.llm.requests) == 1
-        gate.open()
-        answer = await asking
+    monkeypatch.setattr(CallerLimits, "charge", held)
+    async with stage(tmp_path, busy, solo(), gateway=a_day(150)) as staged:
+        async with calling(staged.url("solo")) as (_, call):
+            await gate.wait_for_entered(1)
+            await eventually(lambda: "tools/echo: completed" in str(call.notifications), what="the end of the tool")
+            for _ in range(500):  # in which the next turn would begin
+                await asyncio.sleep(0)
+            assert len(staged.llm.requests) == 1
+            gate.open()
+            answer = answer_of(await call.reply())
         assert len(staged.llm.requests) == 2
     assert answer.meta["stop_reason"] == "limited"
 
 
 async def test_parallel_agents_of_a_workflow_are_charged_each(tmp_path: Path) -> None:
-    limits = DayLimits(200)
-    agents = {"flow": Agent(["tools"], source=MODULE.replace("WORKFLOW", WORKFLOWS["parallel"]))}
-    async with stage(tmp_path, workflow_script, agents) as staged:
-        count_with(staged, limits)
+    async with stage(tmp_path, workflow_script, flow("parallel"), gateway=a_day(200)) as staged:
         answer = await ask(staged.url("flow"))
         await until_idle(staged.served)
+        await staged.served.gateway.metrics.update()
         assert len(staged.llm.requests) in {2, 3}  # one turn of each agent, at most one more of the faster
-        assert sum(limits.spent.values()) == 100 * len(staged.llm.requests)
+        used = staged.served.metric("pallas_limit_used_ratio", rule="daily")
+        assert used == pytest.approx(100 * len(staged.llm.requests) / 200)
     assert answer.meta["stop_reason"] == "limited"
-
-
-# --- calls of single tools -------------------------------------------------------------------------------------------
 
 
 async def test_parallel_tool_calls_above_their_limit_do_not_run(tmp_path: Path) -> None:
@@ -534,9 +404,7 @@ async def test_parallel_tool_calls_above_their_limit_do_not_run(tmp_path: Path) 
 
 
 async def test_all_agents_of_a_workflow_share_a_limit(tmp_path: Path) -> None:
-    settings = {"tool_limits": {"tools/echo": 1}}
-    agents = {"flow": Agent(["tools"], source=MODULE.replace("WORKFLOW", WORKFLOWS["parallel"]), settings=settings)}
-    async with stage(tmp_path, workflow_script, agents) as staged:
+    async with stage(tmp_path, workflow_script, flow("parallel", tool_limits={"tools/echo": 1})) as staged:
         await ask(staged.url("flow"))
         assert len(staged.tools.recorder.calls("echo")) == 1
 
@@ -550,12 +418,8 @@ async def test_a_limit_names_other_agents_as_servers(tmp_path: Path) -> None:
     assert answer.text == "top is done."
 
 
-# --- rules of agents.yaml --------------------------------------------------------------------------------------------
-
-
 async def test_the_tokens_of_a_day_end_the_calls_of_one_caller_and_not_of_another(tmp_path: Path) -> None:
-    rules = [{"name": "daily", "caller": "key:ann", "per": "caller", "tokens_per_day": 750}]
-    gateway = {**AUTH, "limits": {"rules": rules}}
+    gateway = {**AUTH, **a_day(750, caller="key:ann", per="caller")}
     agents = chain_of({}, {}, {"max_tokens_per_call": 300})
     async with stage(tmp_path, three_deep_and_done, agents, gateway=gateway) as staged:
         ann, bob = KEYS.values()
@@ -576,3 +440,26 @@ def three_deep_and_done(request: LlmRequest) -> Turn:
     """As `three_deep`, but `middle` answers after its first nested call."""
     is_done = speaker(request) == "middle" and request.tool_results
     return say("middle is done.", usage=TURN) if is_done else three_deep(request)
+
+
+# --- Several workers: each turn is charged in the parent before the next one begins
+
+
+async def answer_at(served: WorkerManager, pid: int) -> Any:
+    """The answer of a call of three turns with 15 tokens each, the second of its peer, at this worker."""
+    with served.only(pid):
+        return await ask(served.url("root"), "delegate hello")
+
+
+async def test_a_call_ends_by_what_calls_at_another_worker_have_used(tmp_path: Path) -> None:
+    async with fleet(tmp_path, **a_day(70)) as served:
+        one, other = sorted(served.pids)
+        whole = await answer_at(served, one)
+        ended = await answer_at(served, other)
+        refused = await answer_at(served, one)
+        assert len(served.llm.requests) == 3 + 2
+        halted = await served.metric("pallas_agent_loop_aborted_total", agent="root", reason="limited")
+    assert (whole.is_error, whole.meta["stop_reason"]) == (False, "endTurn")
+    assert (ended.is_error, ended.meta["stop_reason"], ended.meta["stopped"]) == (False, "limited", "limited")
+    assert (refused.is_error, refused.meta["stop_reason"]) == (True, "limited")
+    assert halted == 1

@@ -23,6 +23,7 @@ from tests.e2e.forwarding import (
     Noting,
     ask_as,
     bearers,
+    noting,
     one_user,
     use_everything,
     world,
@@ -58,9 +59,6 @@ async def requests_of(it: World, notes: Noting, who: str, **more: Any) -> list[s
     await ask_as(it, who, **more)
     await until_idle(it.served)
     return notes.recorder.rpc_methods
-
-
-# --- Requests
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
@@ -118,25 +116,13 @@ async def test_listing_is_never_kept_if_it_may_be_kept_for_0_seconds(settings: d
 async def test_ttl_of_a_server_that_sets_one_shortens_the_time(forwarded: bool, tmp_path: Path, limits: Limits) -> None:
     now = 0.0
     limits.runtime.listings.clock = lambda: now
-    server = noting_with_ttl(seconds=5)
-    notes = Noting(era="modern", server=server, settings=FORWARDS if forwarded else {})
+    notes = Noting(era="modern", server=noting("notes", cache_ttl=5), settings=FORWARDS if forwarded else {})
     async with one_user(tmp_path, notes) as it:
         await notes_known(it, notes)
         now += 4
         assert await requests_of(it, notes, ANN) == KNOWN
         now += 2
         assert "tools/list" in await requests_of(it, notes, ANN)
-
-
-def noting_with_ttl(seconds: int) -> FastMCP:
-    server = FastMCP("notes", cache_ttl=seconds)
-
-    @server.tool
-    def note(who: str) -> str:
-        """Note who asked."""
-        return f"notes noted {who}"
-
-    return server
 
 
 async def notes_known(it: World, notes: Noting) -> None:
@@ -177,9 +163,6 @@ async def test_peer_that_forwards_knows_the_listing_of_each_caller(per_port: boo
                     await until_idle(it.served)
                     assert notes.recorder.rpc_methods == expected
                     assert bearers(notes.recorder.requests) == {TOKENS[who]}
-
-
-# --- Whose listing
 
 
 class Personal(Middleware):
@@ -260,17 +243,6 @@ async def test_callers_see_their_own_tools_and_schemas_under_load(
     assert listed[3] >= len(TOKENS)  # after the errors
     logged = " ".join(str(vars(record)) for record in caplog.records)
     assert not [token for token in TOKENS.values() if token and token in logged]
-
-
-async def test_caller_without_a_token_gets_nothing_of_a_caller_with_one(tmp_path: Path) -> None:
-    notes = Noting(server=personal())
-    async with one_user(tmp_path, notes, script=lambda request: say(json.dumps(request.body.get("tools")))) as it:
-        await ask_as(it, ANN)
-        for who in (NOBODY, BOB, NOBODY):
-            assert set(re.findall("ann|bob|nobody", await ask_as(it, who))) == {NAMES[who]}
-
-
-# --- The end of a listing
 
 
 class Bouncer:

@@ -90,9 +90,6 @@ async def cancel(client: RawClient, call: RawCall, **headers: str) -> None:
     assert response.status_code == 202
 
 
-# --- each way at each moment -----------------------------------------------------------------------------------------
-
-
 @pairs({"scene": ["streams", "tool", "peer hangs"], "version": EACH_VERSION})
 async def test_a_closed_stream_stops_whatever_the_call_was_doing(scene: str, version: str, tmp_path: Path) -> None:
     async with busy_stage(tmp_path) as (staged, gate):
@@ -142,15 +139,18 @@ async def test_an_sdk_client_can_cancel_and_go_on(connect: Connect, tmp_path: Pa
     assert not answer.is_error
 
 
-async def test_a_cancelled_call_makes_room_for_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_cancelled_call_makes_room_for_the_next_that_still_waits(version: str, tmp_path: Path) -> None:
     async with busy_stage(tmp_path, max_in_flight=1, queue_seconds=30) as (staged, gate):
         async with calling(staged.url("root"), "hangs", version=INITIALIZE) as (client, call):
             await until_busy(staged, gate, "hangs")
             async with (
+                calling(staged.url("root"), version=version) as (_, leaving),
                 calling(staged.url("root"), "queued") as (_, queued),
-                calling(staged.url("root")) as (_, leaving),
             ):
-                await leaving.vanish()  # while it waits for its turn
+                calls = staged.served.gateway.calls
+                await eventually(lambda: len(calls.running()) == 3, what="both waiting for their turn")
+                await leaving.vanish()
                 await cancel(client, call)
                 await gate.wait_for_entered(2)
                 gate.open()
@@ -159,9 +159,6 @@ async def test_a_cancelled_call_makes_room_for_the_next(tmp_path: Path) -> None:
         assert [request.last_user_text for request in staged.llm.requests] == ["hangs", "queued"]
         assert reply.result["content"][0]["text"] == "released"
         await until_released(staged)
-
-
-# --- who can cancel --------------------------------------------------------------------------------------------------
 
 
 async def test_nobody_cancels_anothers_call(tmp_path: Path) -> None:
@@ -224,9 +221,6 @@ async def test_a_session_id_is_handed_out_at_initialize_only_and_any_is_accepted
                 await assert_stopped(staged, "hangs")
 
 
-# --- many ------------------------------------------------------------------------------------------------------------
-
-
 @crowd(40, 100)
 async def test_calls_cancelled_at_random_moments_leave_nothing_behind(size: int, tmp_path: Path) -> None:
     chance = random.Random(20260728)  # noqa: S311  the same moments in every run
@@ -248,7 +242,7 @@ async def test_calls_cancelled_at_random_moments_leave_nothing_behind(size: int,
         for version in EACH_VERSION:
             await watch(staged.url("root"), "peer tool", version=version)  # what is made once is made now
         await until_released(staged)
-        before = snapshot()
+        before, filters = snapshot(), logging_filters()
         async with (
             raw_client(staged.url("root"), protocol_version=INITIALIZE) as older,
             raw_client(staged.url("root"), protocol_version=MODERN_VERSION) as modern,
@@ -259,6 +253,7 @@ async def test_calls_cancelled_at_random_moments_leave_nothing_behind(size: int,
             asked = len(staged.llm.requests)
         await assert_nothing_left(before)
 
+        assert logging_filters() == filters
         assert len(staged.llm.requests) == asked
         outcomes = {
             outcome: staged.served.metric("pallas_send_message_total", agent="root", outcome=outcome)
@@ -275,3 +270,9 @@ async def until_told(call: RawCall, count: int) -> None:
         return len(call.messages) >= count or "method" not in (call.messages or [{"method": ""}])[-1]
 
     await eventually(told, timeout_seconds=60, what="the moment to leave")
+
+
+def logging_filters() -> dict[str, int]:
+    """Filters by logger, of those that have any."""
+    loggers = [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]
+    return {logger.name: len(logger.filters) for logger in loggers if logger.filters}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.calling import ask
+from tests.support import one_user
+from tests.support.calling import ask, health
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import stateful_downstream, stateless_downstream
-from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
+from tests.support.gateway import Agent, module_of, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import Gate, eventually, stopwatch
@@ -22,62 +22,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.downstreams import Recorder
-    from tests.support.gateway import Limits, Project, Running
-    from tests.support.scripted_llm import ScriptedLlm
+    from tests.support.gateway import Limits, Project
 
 ALICE: dict[str, Any] = {"bearer": "alice-token", "headers": {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}}
 NUMBER = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
 TEXT = {"type": "object", "properties": {"t": {"type": "string"}}, "required": ["t"]}
-FLOW = """
-from fast_agent import FastAgent
-
-fast = FastAgent("flow", parse_cli_args=False)
-
-
-@fast.agent(name="first", instruction="You are first.", servers=["b", "a"])
-async def first() -> None: ...
+FLOW = module_of(
+    'agent(name="first", instruction="You are first.", servers=["b", "a"])',
+    'agent(name="second", instruction="You are second. {{serverInstructions}}", servers=["a"])',
+    'agent(name="head", instruction="You are head.", servers=["a"], agents=["second"])',
+    'chain(name="flow", sequence=["first", "head"], default=True)',
+)
 
 
-@fast.agent(name="second", instruction="You are second. {{serverInstructions}}", servers=["a"])
-async def second() -> None: ...
-
-
-@fast.agent(name="head", instruction="You are head.", servers=["a"], agents=["second"])
-async def head() -> None: ...
-
-
-@fast.chain(name="flow", sequence=["first", "head"], default=True)
-async def flow() -> None: ...
-"""
-
-
-@dataclass(frozen=True)
-class World:
-    """A served gateway with the agent `user`, and the model behind it."""
-
-    served: Running
-    llm: ScriptedLlm
-
+class World(one_user.World):
     async def ask(self, message: str = "hello", **more: Any) -> str:
-        answer = await ask(self.served.url("user"), message, **more)
+        answer = await ask(self.url, message, **more)
         assert not answer.is_error
         return answer.text
 
 
 @asynccontextmanager
-async def world(
-    path: Path, /, *, source: str | None = None, **servers: str | Mapping[str, Any]
-) -> AsyncIterator[World]:
-    """Serve `user`, who uses all `servers` (a URL, or settings)."""
-    settings = {
-        name: {"transport": "http", **({"url": server} if isinstance(server, str) else server)}
-        for name, server in servers.items()
-    }
-    async with gateway_and_model(path, {"user": Agent(list(servers), source=source)}, obedient, servers=settings) as (
-        served,
-        llm,
-    ):
-        yield World(served, llm)
+async def world(path: Path, /, **servers: str | Mapping[str, Any]) -> AsyncIterator[World]:
+    async with one_user.world(path, obedient, **servers) as it:
+        yield World(it.served, it.llm)
 
 
 def obedient(request: LlmRequest) -> Turn:
@@ -186,6 +154,8 @@ async def test_each_call_has_its_own_session_however_many_tools_it_begins_with(t
         await counter.recorder.until(lambda seen: not seen.sessions)
         assert counter.recorder.rpc_methods.count("initialize") == 4
         assert sorted(counter.counts.values()) == [5, 5, 5, 5]
+        assert (await health(it.url))["status"] == "ok"
+        await counter.recorder.until(lambda seen: not seen.sessions)
 
 
 async def test_tools_that_are_gone_and_results_of_another_shape_than_was_known(tmp_path: Path) -> None:
@@ -300,5 +270,4 @@ async def test_one_that_hangs_when_it_is_asked_delays_no_other_and_reload_closes
 
 
 def move(project: Project, url: str) -> None:
-    """Have the project say that its server is elsewhere."""
     project.edit(lambda settings: settings["mcp"]["servers"]["server"].update(url=url), "fastagent.config.yaml")

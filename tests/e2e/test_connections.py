@@ -84,14 +84,6 @@ async def test_a_request_with_two_lengths_is_refused_and_ends_the_connection(tmp
         assert await reader.read() == b""
 
 
-async def test_a_body_that_does_not_come_is_answered_with_408(tmp_path: Path, limits: Limits) -> None:
-    limits.gateway.bodies.seconds = STILL
-    async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
-        writer.write(POST + b"Content-Length: 100\r\n\r\n{")
-        assert await status_of(reader) == 408
-        assert await reader.read() == b""
-
-
 @pairs(
     {
         "path": ["/agents/solo/mcp", "/mcp", "/v1/chat/completions", "/api/v1/agents/solo/chat"],

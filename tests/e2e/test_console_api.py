@@ -1,4 +1,4 @@
-"""The console's endpoints: what they show of an agent and of the gateway, and to whom."""
+"""The console's endpoints: what they show of an agent, of the gateway, and of what agents of the database may use."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, module_source, running, write_project
+from tests.support.gateway import Agent, declare_project, module_source, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
     from tests.support.gateway import Running
@@ -35,7 +35,6 @@ GRANTS = {
     "operator": ["view:gateway", "view:agents"],
     "stranger": ["view:instructions", "view:metrics"],
 }
-KEYS = [{"name": name, "sha256": hash_of(f"key-of-{name}"), "grants": grants} for name, grants in GRANTS.items()]
 SECRET = "s3cret-of-the-notes"
 LEAD = Agent(
     servers=["notes", "echo", "mine", "gone", "program"],
@@ -44,17 +43,28 @@ LEAD = Agent(
 )
 
 
+def keys_of(grants: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+    return [{"name": name, "sha256": hash_of(f"key-of-{name}"), "grants": its} for name, its in grants.items()]
+
+
 @dataclass
 class Console:
-    """A served gateway with keys."""
-
     served: Running
 
-    async def get(self, path: str, who: str | None = None, **headers: str) -> httpx.Response:
-        """Request a path, with the key of `who`."""
+    async def send(
+        self, method: str, path: str, who: str | None = None, body: Any = None, **headers: str
+    ) -> httpx.Response:
         authorization = {"Authorization": f"Bearer key-of-{who}"} if who else {}
-        async with httpx.AsyncClient(trust_env=False, base_url=self.served.base_url) as http:
-            return await http.get(path, headers={**authorization, **headers})
+        async with httpx.AsyncClient(trust_env=False, base_url=self.served.base_url, timeout=60) as http:
+            return await http.request(method, path, json=body, headers={**authorization, **headers})
+
+    async def get(self, path: str, who: str | None = None, **headers: str) -> httpx.Response:
+        return await self.send("GET", path, who, **headers)
+
+    async def details(self, name: str, who: str) -> dict[str, Any]:
+        """Return what is shown of an agent's definition."""
+        found = (await self.get(f"/api/agents/{name}", who)).json()
+        return {key: value for key, value in found.items() if key == "source" or key.startswith("may_")}
 
     async def lead(self, who: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The document of `lead`, and its servers by name, once two have been listed."""
@@ -87,7 +97,7 @@ async def serving(path: Path, **gateway: Any) -> AsyncGenerator[Console]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Console]:
-    async with serving(tmp_path_factory.mktemp("console"), auth={"tokens": KEYS}) as found:
+    async with serving(tmp_path_factory.mktemp("console"), auth={"tokens": keys_of(GRANTS)}) as found:
         yield found
 
 
@@ -151,19 +161,6 @@ async def test_other_callers_are_refused(path: str, who: str | None, status: int
     assert "You are" not in answer.text
 
 
-async def test_the_rights_name_the_agents_that_the_caller_may_run_and_whether_it_may_list_calls(
-    console: Console,
-) -> None:
-    found = {who: (await console.get("/api/rights", who)).json() for who in ("runner", "viewer", None)}
-    assert {"echo", "lead"} <= set(found["runner"]["run"])
-    viewed = found["viewer"].pop("view")
-    you = {"name": "viewer", "id": "key:viewer", "kind": "key"}
-    assert found["viewer"] == {"create_agents": False, "list_calls": True, "run": [], "you": you}
-    assert viewed == ["lead"]
-    you = {"name": "anonymous", "id": "anonymous", "kind": "anonymous"}
-    assert found[None] == {"create_agents": False, "list_calls": False, "run": [], "view": [], "you": you}
-
-
 async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None:
     answer = await console.get("/api/agents/broken", "operator")
     details: dict[str, Any] = {
@@ -182,8 +179,7 @@ async def test_the_guards_hold_for_the_endpoints(console: Console) -> None:
         foreign = await console.get(path, "operator", Origin="https://foreign.example")
         rebound = await console.get(path, "operator", Host="rebound.example")
         assert (foreign.status_code, rebound.status_code) == (403, 421)
-        async with httpx.AsyncClient(trust_env=False) as http:
-            assert (await http.post(f"{console.served.base_url}{path}")).status_code == 405
+        assert (await console.send("POST", path)).status_code == 405
 
 
 async def test_a_failed_reload_shows_its_problems_until_one_succeeds(console: Console) -> None:
@@ -207,13 +203,6 @@ async def test_a_failed_reload_shows_its_problems_until_one_succeeds(console: Co
     assert ": unknown: " in problem
     assert kept.startswith("agent 'echo' was not replaced: ")
     assert "no echo" in kept
-
-
-async def test_without_the_console_its_endpoints_are_off(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"console": False})) as served:
-        answers = [await Console(served).get(path) for path in ("/api/agents/echo", "/api/gateway", "/api/rights")]
-    why = "the console is off; `gateway.console: true` in agents.yaml enables it"
-    assert [(one.status_code, one.json()["error"]) for one in answers] == [(404, why)] * 3
 
 
 async def test_per_port_the_endpoints_are_on_the_registrys_port(tmp_path: Path) -> None:
@@ -246,3 +235,146 @@ async def test_tools_that_only_some_callers_are_offered_are_shown(tmp_path: Path
                 return [tool.name for tool in found.tools or ()]
 
             await eventually(lambda: shown() == ["plain", "asks"], what="the listing")
+
+
+# --- What agents of the database may use, at `/api/v1/agents_may_use` and at the console's endpoints
+
+
+EDITORS = {
+    "maker": ["create:agents", "run:agents:scribe", "view:instructions:scribe"],
+    "editor": ["edit:agents:made", "run:agents"],
+    "reader": ["run:agents", "view:instructions"],
+    "remover": ["view:agents:made", "delete:agents:made"],
+}
+NOBODY = {"id": "anonymous", "kind": "anonymous", "name": "anonymous"}
+EDITING = {"tokens": keys_of(EDITORS)}
+MAY_USE: Mapping[str, Any] = {
+    "models": ["generic.*", "passthrough"],
+    "servers": {
+        **{"notes": ["add", "e*"], "idle": ["*"], "mine": ["*"]},
+        "theirs": {"tools": ["*"], "forwards": True},
+    },
+    "agents": ["s*", "made"],
+    "approve": ["notes/emit"],
+    "most": {"max_iterations": 20},
+}
+DATABASE = "sqlite:///agents.db"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def released(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Console]:
+    async with stateless_downstream() as notes:
+        servers: dict[str, dict[str, Any]] = {name: {"url": notes.url} for name in ("notes", "idle")}
+        servers |= {name: {"url": notes.url, "forward_inbound_auth": True} for name in ("mine", "theirs")}
+        agents: dict[str, dict[str, Any]] = {
+            "scribe": {
+                **{"instruction": "You are scribe.", "title": "A scribe", "servers": ["notes"], "examples": ["Hello"]},
+                **{"models": ["generic.two", "openai.gpt-5"], "caller_params": ["model"]},
+            },
+            "s.dot": {"instruction": "You are s.dot."},
+        }
+        project = declare_project(
+            tmp_path_factory.mktemp("may_use"),
+            agents,
+            servers=servers,
+            gateway={"database": DATABASE, "agents_may_use": dict(MAY_USE), "auth": EDITING, "console": True},
+        )
+        async with running(project) as served:
+            one = Console(served)
+            made = {"name": "made", "instruction": "You are made."}
+            answer = await one.send("POST", "/api/v1/agents?wait=true", "maker", made)
+            assert answer.status_code == 201, answer.text
+            yield one
+
+
+async def test_models_servers_with_their_tools_and_agents_are_those_that_are_released(released: Console) -> None:
+    runtime = released.served.gateway.agents["scribe"].runtime
+    assert runtime is not None
+    await eventually(lambda: any(one.tools for one in runtime.server_tools(ANONYMOUS)), what="the listing of notes")
+    answer = await released.get("/api/v1/agents_may_use", "maker")
+    document = answer.json()
+    assert answer.headers["cache-control"] == "no-store"
+    notes, *others = document.pop("servers")
+    assert (notes["name"], notes["globs"]) == ("notes", ["add", "e*"])
+    assert {one["name"] for one in notes["tools"]} == {"add", "echo", "emit"}
+    assert notes["tools"][0] == {"name": "add", "description": "Add two numbers."}
+    unknown = {"tools": None, "reason": "No agent that runs uses this server."}
+    assert others == [
+        {"name": "idle", "globs": ["*"], **unknown},
+        {"name": "theirs", "globs": ["*"], **unknown},
+    ]
+    assert document == {
+        "mayCreate": True,
+        "models": ["passthrough", "generic.two"],
+        "modelPatterns": ["generic.*", "passthrough"],
+        "defaultModel": "passthrough",
+        "agents": [{"name": "scribe", "title": "A scribe"}, {"name": "made", "title": "Made"}],
+        "approve": ["notes/emit"],
+        "most": {"maxIterations": 20, "callTimeoutSeconds": 600},
+    }
+
+
+async def test_it_is_for_those_who_may_create_or_edit_an_agent(released: Console) -> None:
+    answers = {who: await released.get("/api/v1/agents_may_use", who) for who in (*EDITORS, "nobody", None)}
+    assert [answer.status_code for answer in answers.values()] == [200, 200, 403, 403, 401, 401]
+    assert answers["editor"].json()["mayCreate"] is False
+    assert "create:agents" in answers["reader"].headers["www-authenticate"]
+    unknown = await released.get("/api/v1/agents_may_use?x=1", "maker")
+    other = await released.send("POST", "/api/v1/agents_may_use", "maker", {})
+    assert (unknown.status_code, other.status_code) == (400, 405)
+
+
+async def test_the_console_is_told_what_the_caller_may_do_with_a_definition(released: Console) -> None:
+    may = {
+        "may_run": True,
+        "may_run_tools": True,
+        "may_copy": False,
+        "may_edit": False,
+        "may_hand_over": False,
+        "may_delete": False,
+        "may_delete_threads": False,
+    }
+    whole = dict.fromkeys(("may_copy", "may_edit", "may_hand_over", "may_delete"), True)
+    of_file = {**may, "source": "file"}
+    made = {**may, "source": "database"}
+    assert await released.details("made", "maker") == {**made, **whole}
+    assert await released.details("scribe", "maker") == {**of_file, "may_copy": True}
+    assert await released.details("made", "editor") == {**made, "may_edit": True}
+    assert await released.details("made", "reader") == made
+    assert await released.details("scribe", "reader") == of_file
+    assert await released.details("made", "remover") == {
+        **made,
+        "may_run": False,
+        "may_run_tools": False,
+        "may_delete": True,
+    }
+    assert (await released.get("/api/agents/scribe", "reader")).json()["examples"] == ["Hello"]
+
+
+async def test_the_console_is_told_who_may_create_agents(released: Console) -> None:
+    found = {who: (await released.get("/api/rights", who)).json() for who in ("maker", "editor", None)}
+    runs: dict[str | None, list[str]] = {"maker": ["made", "scribe"], "editor": ["made", "s.dot", "scribe"], None: []}
+    for who, rights in found.items():
+        assert sorted(rights.pop("run")) == sorted(runs[who])
+        assert set(runs[who]) <= set(rights.pop("view"))
+        assert rights.pop("you") == ({"id": f"key:{who}", "kind": "key", "name": who} if who else NOBODY)
+        assert rights == {"create_agents": who == "maker", "list_calls": who is not None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "may_create", "status"),
+    [
+        ({"database": DATABASE, "agents_may_use": {"models": ["*"]}}, True, 200),
+        ({"database": DATABASE}, False, 200),
+        ({}, False, 404),
+    ],
+)
+async def test_without_auth_everybody_may_create_agents_where_something_is_released(
+    settings: dict[str, Any], may_create: bool, status: int, tmp_path: Path
+) -> None:
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={**settings, "console": True})) as served:
+        found = await Console(served).get("/api/rights")
+        document = await Console(served).get("/api/v1/agents_may_use")
+    may = {"create_agents": may_create, "list_calls": True, "run": ["echo"], "view": ["echo"]}
+    assert found.json() == {**may, "you": NOBODY}
+    assert document.status_code == status

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import Script, ScriptedLlm
 
-
 LEAD: Mapping[str, Any] = {
     "instruction": "You are lead.\nBe brief.",
     "model": "generic.small-model",

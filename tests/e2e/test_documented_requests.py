@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.agents_api import agents_api
 from tests.support.documents import pages
 from tests.support.gateway import Agent, running, write_project
 from tests.support_programs import program
@@ -20,7 +21,7 @@ GATEWAY, THREAD, QUESTION = re.compile(r"localhost:24200"), "5f0c…", "3f…"
 ELSEWHERE = {
     "docs/first-hour.md": "tests/example/test_first_hour.py",
     "docs/use/connect.md": "tests/console/test_connect.py",
-    "docs/use/agents-as-data.md": "tests/e2e/test_agents_document.py",
+    "docs/use/agents-as-data.md": "below: each command has a status of its own",
 }
 REQUESTS = {
     name: blocks
@@ -56,3 +57,22 @@ async def test_the_requests_of_a_document_are_answered(document: str, tmp_path: 
             printed = (await process.communicate())[0].decode()
             assert (process.returncode, re.findall(r'"error": ?(?!null)', printed)) == (0, []), printed
             thread = thread or next(iter(re.findall(r'"threadId": ?"(\w+)"', printed)), "")
+
+
+AS_DATA = "docs/use/agents-as-data.md"
+[BY_HAND] = [one for one in BLOCK.findall(pages()[AS_DATA]) if "curl " in one]
+STATUS = "-s -o /dev/null -w '%{http_code}'"
+
+
+async def test_each_command_is_answered_as_the_document_says(tmp_path: Path) -> None:
+    statuses = []
+    async with agents_api(tmp_path, auth=False) as api:
+        place = api.served.base_url.removeprefix("http://")
+        for command in BY_HAND.replace("\\\n", "").splitlines():
+            here = command.replace("localhost:24200", place).replace("openai.gpt-5-mini", "passthrough")
+            program = await asyncio.create_subprocess_shell(
+                here.replace("curl ", f"curl {STATUS} ", 1), stdout=asyncio.subprocess.PIPE
+            )
+            told, _ = await program.communicate()
+            statuses.append(int(told))
+    assert statuses == [201, 200, 200, 200, 200, 201, 204]

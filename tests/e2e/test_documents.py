@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.support.provider_matrix import ANTHROPIC
 from tests.support.scripted_llm import say, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 each_version = pytest.mark.parametrize("version", EACH_VERSION)
@@ -109,59 +107,3 @@ async def test_documents_for_a_model_that_takes_none_are_refused_with_the_reason
     why = f"uses the model '{model}', which does not take document 1 (application/pdf). It takes {takes}."
     assert (answer.is_error, answer.text) == (True, f"Agent 'scribe' {why}")
     assert (answer.meta["stop_reason"], refused) == ("images_unsupported", 1)
-
-
-async def test_documents_in_the_history_of_a_model_that_takes_none_are_dropped_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    history = [
-        {"role": "user", "content": "", "images": [pdf()]},
-        {"role": "assistant", "content": "I see"},
-        {"role": "user", "content": "and this", "images": [pdf()]},
-        {"role": "assistant", "content": "as well"},
-    ]
-    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.closed-3")}) as (served, llm):
-        with caplog.at_level(logging.WARNING, "pallas.agents"):
-            answer = await ask(served.url("scribe"), "so?", history=history)
-    [request] = llm.requests
-    assert not answer.is_error
-    assert request.documents == []
-    assert request.user_texts == ["[document left out]", "and this", "so?"]
-    [record] = [one for one in caplog.records if "in history dropped" in one.message]
-    assert (vars(record)["images"], vars(record)["model"]) == (2, "closed-3")
-
-
-_BAD_NAME = "image 1 has a name that is no text of at most 200 characters on one line"
-BAD: Mapping[str, tuple[Any, str]] = {
-    "no data": ([{"mime_type": "application/pdf"}], "image 1 has no data"),
-    "another type": (
-        [pdf() | {"mime_type": "text/csv"}],
-        "image 1 has mime_type 'text/csv', which is not an image type, and not application/pdf",
-    ),
-    "no base64": ([pdf(), pdf() | {"data": "JVBERi0"}], "image 2 is not valid base64"),
-    "a file that is no PDF": ([pdf(b"PK\3\4 a zip")], "image 1 is no application/pdf file, by its first bytes"),
-    "a PDF that is called an image": (
-        [pdf() | {"mime_type": "image/png"}],
-        "image 1 is of type application/pdf, not image/png",
-    ),
-    "a long name": ([pdf(name="x" * 201)], _BAD_NAME),
-    "a name with a line": ([pdf(name="a\nb")], _BAD_NAME),
-    "a name that is no text": ([pdf(name=7)], _BAD_NAME),
-}
-
-
-async def test_a_malformed_document_of_the_turn_is_refused_and_one_of_the_history_skipped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING, "pallas.agent_server")
-    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
-        for documents, why in BAD.values():
-            refused = await ask(served.url("scribe"), "read", images=documents)
-            earlier = [{"role": "user", "content": "lost", "images": documents}]
-            answered = await ask(served.url("scribe"), "read", history=earlier)
-            said = f"{why}. Send images as {{data: base64, mime_type}}."
-            assert (refused.is_error, refused.text, refused.meta["stop_reason"]) == (True, said, "bad_image")
-            assert not answered.is_error
-    assert [one.user_texts for one in llm.requests] == [["read"]] * len(BAD)
-    records = [one for one in caplog.records if one.message == "history entries skipped"]
-    assert [vars(one)["first"] for one in records] == [[{"index": 0, "why": why}] for _, why in BAD.values()]

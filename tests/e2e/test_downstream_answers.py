@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
-from tests.support.downstreams import refusing, stateless_downstream
+from tests.support.downstreams import stateless_downstream
 from tests.support.odd_server import Raw, hostile, odd_server
 from tests.support.one_user import ADD, use, world
 from tests.support.pairs import pairs
@@ -100,16 +100,6 @@ async def test_a_refused_tool_call_tells_the_model_the_status_and_the_reason(
 
     assert reason in result
     assert "traceback" not in result
-
-
-async def test_a_refused_connection_is_logged_with_the_status_and_the_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with refusing(503) as server, world(tmp_path, use(ADD), tools=server.url) as it:
-        await ask(it.url)
-
-    down = [record for record in caplog.records if record.getMessage() == "downstream unreachable"]
-    assert [getattr(record, "error", "") for record in down] == ["HTTP 503 Service Unavailable: always 503"]
 
 
 SEAT = {"type": "object", "properties": {"seat": {"type": "integer"}}, "required": ["seat"]}

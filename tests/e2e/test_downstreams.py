@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -15,70 +13,27 @@ from tests.support.asgi import http_only, respond
 from tests.support.calling import EACH_VERSION, answer_of, ask, health
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
+from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.fair_time import hastened
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole, serve_app
 from tests.support.one_user import ADD, named_tools, use, world
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
+from tests.support.scripted_llm import say
+from tests.support.stdio_processes import Processes
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.support.asgi import Receive, Scope, Send
-    from tests.support.downstreams import Era
     from tests.support.gateway import Limits, Running
-
-WEATHER = """
-from mcp.server.mcpserver import MCPServer
-
-server = MCPServer("weather")
-
-
-@server.tool()
-def weather() -> str:
-    return "fine"
-
-
-server.run()
-"""
 
 
 @pytest.fixture(autouse=True)
 def every_question_about_health_is_a_new_round(limits: Limits) -> None:
     limits.gateway.health.fresh_seconds = 0
-
-
-@pytest.mark.parametrize("version", EACH_VERSION)
-@pytest.mark.parametrize("era", ["both", "initialize", "modern"])
-async def test_downstream_of_any_era_is_used_and_found_well(era: Era, version: str, tmp_path: Path) -> None:
-    async with stateless_downstream(era=era) as tools, world(tmp_path, use(ADD), tools=tools.url) as it:
-        answer = await ask(it.url, version=version)
-        assert (answer.text, answer.is_error) == ("done", False)
-        assert [json.loads(result) for result in it.tool_results()] == [{"result": 3}]
-        well = await health(it.url, version=version)
-        assert well["status"] == "ok"
-        assert well["downstream"][0]["protocol"] == ("2026-07-28" if era == "modern" else "initialize")
-
-
-async def test_every_call_has_a_fresh_downstream_session_and_ends_it(tmp_path: Path) -> None:
-    def script(request: LlmRequest) -> Turn:  # three calls, one after the other
-        return say("done") if len(request.tool_results) == 3 else call_tools([("counter__count", {})])
-
-    async with stateful_downstream() as counter, world(tmp_path, script, counter=counter.url) as it:
-        for _ in range(2):
-            await ask(it.url)
-            assert [json.loads(result)["result"] for result in it.tool_results()] == [1, 2, 3]
-        await until_idle(it.served)
-        await counter.recorder.until(lambda recorder: not recorder.sessions)
-        assert sorted(counter.counts.values()) == [3, 3]
-
-        assert (await health(it.url))["status"] == "ok"
-        await counter.recorder.until(lambda recorder: not recorder.sessions)
 
 
 async def test_downstream_that_flaps_is_one_pair_of_lines_and_no_change_of_the_agent(
@@ -99,34 +54,6 @@ async def test_downstream_that_flaps_is_one_pair_of_lines_and_no_change_of_the_a
     said = [record.getMessage() for record in records if getattr(record, "server", None) == "tools"]
     assert said == ["downstream unreachable", "downstream available again"]
     assert not [record for record in records if record.name == "pallas.agents" and "agent " in record.message]
-
-
-async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, limits: Limits
-) -> None:
-    limits.runtime.outage_seconds = 0
-    limits.runtime.listings.certain_seconds = -1
-    caplog.set_level("INFO", logger="pallas.runtime")
-    async with (
-        stateless_downstream(start=False) as late,
-        stateless_downstream("always") as always,
-        world(tmp_path, named_tools, late=late.url, always=always.url) as it,
-    ):
-        for _ in range(2):
-            assert (await ask(it.url)).text == "always"
-            sick = await health(it.url)
-            assert (sick["status"], sick["message"]) == ("degraded", "Unreachable: late")
-        await late.start()
-        assert (await ask(it.url)).text == "always late"
-        assert (await health(it.url))["status"] == "ok"
-        await late.stop()
-        assert (await ask(it.url)).text == "always"
-        assert (await health(it.url))["status"] == "degraded"
-        await late.start()
-        assert (await ask(it.url)).text == "always late"
-
-    said = [record.getMessage() for record in caplog.records if getattr(record, "server", None) == "late"]
-    assert said == ["downstream unreachable", "downstream available again"] * 2
 
 
 async def test_downstreams_that_are_down_at_start_are_logged_then_and_not_again_by_a_call(
@@ -209,7 +136,7 @@ async def test_tool_filters_that_match_nothing_are_a_warning_at_start_and_degrad
 
 
 async def test_tool_filters_of_a_program_are_judged_with_its_first_call(tmp_path: Path) -> None:
-    servers = {"n": {"transport": "stdio", "command": sys.executable, "args": ["-c", WEATHER]}}
+    servers = {"n": Processes(tmp_path).settings()}
     agents = {"user": Agent(["n"], decorator="tools={'n': ['wether']}")}
     async with running(write_project(tmp_path, agents, servers=servers)) as served:
         await ask(served.url("user"))
@@ -221,23 +148,6 @@ async def until_judged(served: Running, agent: str, *, well: bool = False) -> No
     runtime = served.gateway.agents[agent].runtime
     assert runtime is not None
     await eventually(lambda: well is not bool(runtime.problems), what="a listing")
-
-
-async def test_downstream_that_goes_down_in_a_call_is_an_error_the_model_reads(tmp_path: Path) -> None:
-    gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        return say("I could not add.") if request.tool_results else hang(gate, call_tools([ADD]))
-
-    async with stateless_downstream() as tools, world(tmp_path, script, tools=tools.url) as it:
-        asking = asyncio.create_task(ask(it.url))
-        await gate.wait_for_entered()
-        await tools.stop()
-        gate.open()
-        answer = await asyncio.wait_for(asking, 30)
-        assert (answer.text, answer.is_error) == ("I could not add.", False)
-        assert len(it.tool_results()) == 1
-        await until_idle(it.served)
 
 
 async def test_tool_error_and_unknown_tool_reach_the_model_as_error_results(tmp_path: Path) -> None:
@@ -362,68 +272,3 @@ async def test_downstreams_that_talk_nonsense_cost_their_tools_only(tmp_path: Pa
             await health(it.url)
             assert (await ask(it.url)).text == "tools"
             await until_idle(it.served)
-
-
-@pairs(
-    {
-        "era, mark": [
-            ("initialize", {"forward_inbound_auth": True}),
-            ("modern", {"forward_inbound_auth": True}),
-            ("both", {"auth": {"forward": "huggingface"}}),  # fast-agent's own word for it
-        ],
-        "version": EACH_VERSION,
-    }
-)
-async def test_bearer_goes_to_downstreams_that_opted_in_and_to_no_other(
-    era: Era, mark: Mapping[str, Any], version: str, tmp_path: Path
-) -> None:
-    async with (
-        stateless_downstream("opted", era=era) as opted,
-        stateless_downstream("closed", era=era) as closed,
-        stateless_downstream("own", era=era) as own,
-    ):
-        script = use(*((f"{name}__echo", {"text": "hi"}) for name in ("opted", "closed", "own")))
-        async with world(
-            tmp_path,
-            script,
-            opted={"url": opted.url, **mark},
-            closed=closed.url,
-            own={"url": own.url, "forward_inbound_auth": True, "headers": {"authorization": "Bearer its-own"}},
-        ) as it:
-            for bearer in ("alice-token", None, "bob-token"):
-                await ask(it.url, version=version, bearer=bearer)
-                await until_idle(it.served)
-                seen = {server.server.name: bearers(server.recorder) for server in (opted, closed, own)}
-                assert seen == {"opted": {bearer}, "closed": {None}, "own": {"its-own"}}
-                for server in (opted, closed, own):
-                    assert len(server.recorder.calls("echo")) == 1
-                    server.recorder.clear()
-
-
-async def test_health_probe_carries_no_callers_bearer(tmp_path: Path) -> None:
-    async with stateless_downstream() as tools:
-        settings = {"url": tools.url, "forward_inbound_auth": True, "headers": {"x-team": "blue"}}
-        async with world(tmp_path, named_tools, tools=settings) as it:
-            await ask(it.url, bearer="alice-token")
-            await until_idle(it.served)
-            tools.recorder.clear()
-            await health(it.url)
-
-    assert bearers(tools.recorder) == {None}
-    assert {request.headers.get("x-team") for request in tools.recorder.requests} == {"blue"}
-
-
-async def test_bearer_does_not_follow_a_redirect_to_another_origin(tmp_path: Path) -> None:
-    async with stateless_downstream() as elsewhere, refusing(307, {"location": elsewhere.url}) as moved:
-        settings = {"url": moved.url, "forward_inbound_auth": True}
-        async with world(tmp_path, named_tools, moved=settings) as it:
-            await ask(it.url, bearer="alice-token")
-            await health(it.url)
-            await until_idle(it.served)
-
-    assert "alice-token" in bearers(moved.recorder)
-    assert bearers(elsewhere.recorder) <= {None}
-
-
-def bearers(recorder: Recorder) -> set[str | None]:
-    return {request.bearer for request in recorder.requests}

@@ -101,8 +101,6 @@ def family(model: str) -> str:
 
 @dataclass(frozen=True)
 class World:
-    """The gateway and the models behind it."""
-
     served: Running
     default: ScriptedLlm
     named: PolyglotLlm

@@ -19,7 +19,7 @@ COVER_EACH_ONCE = (
     "test_fast_paths.py::test_the_metric_shows_which_fast_paths_are_on",
     "test_main_job.py",
     *(f"test_providers.py::test_it_answers[{one}]" for one in ("openai", "responses", "anthropic", "google")),
-    "test_llm_client_cache.py::test_a_turn_cut_off_ends_its_answer_and_nobody_elses",
+    "test_llm_sockets.py::test_a_turn_cut_off_ends_its_answer_and_nobody_elses",
 )
 """Tests that take every fast path at least once: calls of both eras, each provider's stream, histories, tools."""
 

@@ -68,9 +68,10 @@ async def test_without_a_feature_a_call_is_answered_and_its_routes_are_not_there
     assert {path for path, status in others.items() if status == HTTPStatus.NOT_FOUND} == set()
 
 
+CONSOLE = dict.fromkeys(("/console/", "/api/agents/echo", "/api/gateway", "/api/rights"), "gateway.console")
 OFF: list[tuple[list[str], dict[str, str]]] = [
     (["openai_api"], {"/v1/models": "gateway.openai_api"}),
-    (["console"], {"/console/": "gateway.console", "/api/sign-in": "gateway.auth.console_client_id"}),
+    (["console"], {**CONSOLE, "/api/sign-in": "gateway.auth.console_client_id"}),
     (DATABASE, {"/api/v1/threads": "gateway.database", "/api/v1/agents": "gateway.database"}),
     (["audit_log", "limits"], {}),
 ]

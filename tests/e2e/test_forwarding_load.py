@@ -89,8 +89,6 @@ def many_descriptors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Asked:
-    """One call that is made."""
-
     number: int
     caller: Caller
     agent: str

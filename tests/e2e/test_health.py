@@ -6,16 +6,21 @@ import asyncio
 import json
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pallas_gateway.core.agent_state import State
-from tests.support.asgi import plain_lifespan, read_body, respond
+from tests.support.asgi import http_only, read_body, respond
 from tests.support.calling import ask, health
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.fair_time import hastened
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import black_hole, reserved_port, serve_app
-from tests.support.scripted_llm import scripted_llm
+from tests.support.one_user import named_tools, world
+from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.stdio_processes import Processes
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -24,20 +29,8 @@ if TYPE_CHECKING:
 
     from tests.support.asgi import Receive, Scope, Send
     from tests.support.gateway import Limits, Project, Running
+    from tests.support.scripted_llm import LlmRequest, Turn
 
-ANSWERING = """
-import json, sys
-SERVER = {"name": "p", "version": "1"}
-INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": SERVER}
-RESULTS = {"initialize": INITIALIZED, "tools/list": {"tools": []}}
-for line in sys.stdin:
-    request = json.loads(line)
-    known = RESULTS.get(request["method"])
-    answer = {"error": {"code": -32601, "message": "unknown"}} if known is None else {"result": known}
-    if "id" in request:
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
-"""
-"""A server of the initialize era."""
 UNREACHABLE = {
     "refusing": "connection refused",
     "needs_key": "HTTP 401 Unauthorized",
@@ -61,10 +54,8 @@ NO_METHOD = {"code": -32601, "message": "no such method"}
 
 @asynccontextmanager
 async def answering_when(gate: Gate) -> AsyncIterator[str]:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
+    @http_only
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
         asked = json.loads(await read_body(receive) or b"{}")
         await gate.enter()
         if "id" not in asked:
@@ -80,12 +71,10 @@ async def answering_when(gate: Gate) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def babbling() -> AsyncIterator[str]:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await read_body(receive)
-            await respond(send, 200, "{not json", content_type="application/json")
+    @http_only
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        await read_body(receive)
+        await respond(send, 200, "{not json", content_type="application/json")
 
     async with serve_app(app) as listener:
         yield f"{listener.base_url}/mcp"
@@ -137,7 +126,7 @@ async def test_each_downstream_is_told_with_what_is_wrong_with_it(tmp_path: Path
     limits.gateway.health.fresh_seconds = 0
     gate = Gate()
     async with well_servers(gate) as well, sick_servers() as sick:
-        servers = {**well, "program": python(ANSWERING), **sick}
+        servers = {**well, "program": Processes(tmp_path).settings(), **sick}
         async with serving(tmp_path, servers) as (url, served):
             asking = asyncio.create_task(health(url))
             await gate.wait_for_entered()
@@ -181,9 +170,6 @@ async def test_health_answers_at_the_deadline_of_probes_whatever_its_downstreams
     assert 20 <= took < 40  # nothing else is waited for
 
 
-# The LLM provider
-
-
 async def test_a_model_server_that_does_not_list_the_model_is_named_and_the_agent_is_well(tmp_path: Path) -> None:
     async with scripted_llm(models=["gpt-x"]) as llm:
         openai = {"api_key": "sk-hunter2", "base_url": llm.base_url}
@@ -224,6 +210,7 @@ async def test_each_agents_health_is_about_the_provider_of_its_own_model(tmp_pat
     assert models == {"plain": "gpt-x", "own": "local-x", "declared": "gpt-y", "test": "passthrough"}
     asked = {name: (one["llm"]["provider"], one["llm"]["model"]) for name, one in found.items() if "llm" in one}
     assert asked == {"plain": ("openai", "gpt-x"), "own": ("generic", "local-x"), "declared": ("openai", "gpt-y")}
+    assert "downstream" not in found["test"]
     assert {name: one["message"] for name, one in found.items() if one["status"] != "ok"} == {
         "own": "LLM: generic: connection refused"
     }
@@ -279,14 +266,6 @@ async def test_a_silent_provider_holds_up_agents_for_a_bounded_time(tmp_path: Pa
             assert served.gateway.agents["user"].status.state is State.READY
 
 
-async def test_a_project_on_test_models_has_nothing_to_say_about_a_provider(tmp_path: Path) -> None:
-    async with serving(tmp_path, {}) as (url, _):
-        well = await health(url)
-        assert well["status"] == "ok"
-        assert "llm" not in well
-        assert "downstream" not in well
-
-
 async def test_the_gauge_of_a_failed_agent_is_down_before_anybody_asks(tmp_path: Path) -> None:
     agents = {"sick": Agent(source="raise ValueError('no key')"), "well": Agent()}
     async with running(write_project(tmp_path, agents)) as served:
@@ -294,3 +273,66 @@ async def test_the_gauge_of_a_failed_agent_is_down_before_anybody_asks(tmp_path:
             labels = {"agent": name}
             assert served.gateway.metrics.registry.get_sample_value("pallas_agent_health_status", labels) == worth
         assert (await health(served.url("sick")))["agent"]["state"] == "failed"
+
+
+# --- The gauges while no client asks for health: by rounds of the gateway's own, and by calls
+
+
+def up(served: Running, server: str) -> float | None:
+    labels = {"agent": "user", "server": server}
+    return served.gateway.metrics.registry.get_sample_value("pallas_downstream_up", labels)
+
+
+async def test_downstreams_are_checked_without_a_client_that_asks(tmp_path: Path) -> None:
+    with reserved_port() as port:
+        async with stateless_downstream() as tools:
+            project = write_project(
+                tmp_path,
+                {"user": Agent(servers=["tools", "gone"])},
+                servers={
+                    "tools": {"transport": "http", "url": tools.url},
+                    "gone": {"transport": "http", "url": f"http://127.0.0.1:{port}/mcp"},
+                },
+                gateway={"health_seconds": 0.05},
+            )
+            async with running(project) as served:
+                await eventually(lambda: (up(served, "tools"), up(served, "gone")) == (1, 0))
+                await tools.stop()
+                await eventually(lambda: up(served, "tools") == 0)
+                await tools.start()
+                await eventually(lambda: up(served, "tools") == 1)
+
+
+def adds(request: LlmRequest) -> Turn:
+    return say("Done.") if request.tool_results else call_tools([("tools__add", {"a": 1, "b": 2})])
+
+
+async def test_a_call_that_finds_a_server_gone_sets_the_gauge_and_one_that_finds_it_back(tmp_path: Path) -> None:
+    async with stateless_downstream(start=False) as tools, world(tmp_path, adds, tools=tools.url) as it:
+        await ask(it.url)
+        await eventually(lambda: up(it.served, "tools") == 0)
+        await tools.start()
+        await ask(it.url)
+        await eventually(lambda: up(it.served, "tools") == 1)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_refuses_every_callers_token_is_not_well_and_its_words_stay_with_the_caller(
+    status: int, tmp_path: Path, limits: Limits
+) -> None:
+    limits.gateway.health.fresh_seconds = 0
+    async with refusing(status, words="ann.bowles may not read the payroll") as server:
+        forwards = {"url": server.url, "forward_inbound_auth": True}
+        async with world(tmp_path, named_tools, notes=forwards) as it:
+            documents = []
+            for _ in range(3):
+                await ask(it.url, bearer="callers-token")
+                documents.append(await health(it.url))
+
+    assert [document["status"] for document in documents] == ["ok", "ok", "degraded"]
+    [found] = documents[-1]["downstream"]
+    assert found["status"] == "refuses"
+    assert found["error"] == f"the last 3 calls: HTTP {status} {HTTPStatus(status).phrase}"
+    assert documents[-1]["message"] == f"Refuses callers: notes ({found['error']})"
+    assert "ann.bowles" not in str(documents)
+    assert up(it.served, "notes") == 1

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
+from itertools import product
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from tests.support.clients import READ_SECONDS
 from tests.support.fair_time import hastened
 from tests.support.gateway import Agent
-from tests.support.listener import HOST, reserved_port
+from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import EACH_VERSION, Watched, calling, check_order, stage
-from tests.support_programs import program
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.support.clients import RawCall
@@ -38,21 +36,14 @@ def beats(messages: Sequence[str], by: str) -> list[int]:
 
 
 async def until_beaten(call: RawCall, count: int, by: str = "solo") -> None:
-    """Return once `count` heartbeats have come, on a hastened clock."""
-    await hastened(really_beaten(call, count, by), BEAT["heartbeat_seconds"] / 2)
-
-
-async def really_beaten(call: RawCall, count: int, by: str = "solo") -> None:
-    """Return once `count` heartbeats have come; each of them restarts the wait."""
+    """Return once `count` heartbeats have come, on a hastened clock; each of them restarts the wait."""
     for number in range(1, count + 1):
-        await eventually(lambda: _beaten(call, by) >= number, what=f"heartbeat {number} of {by}")  # noqa: B023  awaited here
+        beaten = eventually(lambda: _beaten(call, by) >= number, what=f"heartbeat {number} of {by}")  # noqa: B023  awaited here
+        await hastened(beaten, BEAT["heartbeat_seconds"] / 2)
 
 
 def _beaten(call: RawCall, by: str) -> int:
     return len(beats([one["params"].get("message", "") for one in call.notifications], by))
-
-
-# --- whatever the call waits for -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
@@ -140,87 +131,21 @@ async def test_a_call_that_is_never_silent_needs_no_heartbeat(tmp_path: Path) ->
     assert watched.progress == ["solo step 1 (llm)"]
 
 
-# --- who would give up -----------------------------------------------------------------------------------------------
-
-
 async def test_clients_that_soon_give_up_survive_a_long_call_if_they_ask_for_progress(tmp_path: Path) -> None:
+    """As do proxies: tests/deploy/test_ingress.py has those that pass progress on."""
     gate = Gate()
     async with stage(tmp_path, lambda _: hang(gate, say("done")), gateway=BEAT) as staged, AsyncExitStack() as stack:
-        patient, impatient = await _each_era(stack, staged.url("solo"), read_seconds=PATIENCE)
-        for call in patient:
-            await until_beaten(call, LONG)
-        for call in impatient:
+        calls: dict[bool, list[RawCall]] = {True: [], False: []}
+        for version, is_patient in product(EACH_VERSION, calls):
+            meta = None if is_patient else NO_TOKEN
+            call = calling(staged.url("solo"), version=version, meta=meta, read_seconds=PATIENCE)
+            calls[is_patient].append((await stack.enter_async_context(call))[1])
+        for one in calls[True]:
+            await until_beaten(one, LONG)
+        for one in calls[False]:
             with pytest.raises(httpx.ReadTimeout):
-                await call.reply()
+                await one.reply()
         gate.open()
-        answers = [Watched(await call.reply()) for call in patient]
+        answers = [Watched(await one.reply()) for one in calls[True]]
 
     assert [answer.text for answer in answers] == ["done", "done"]
-
-
-@pytest.mark.needs("nginx")
-async def test_a_proxy_that_soon_gives_up_lets_a_long_call_through_if_its_client_asks_for_progress(
-    tmp_path: Path,
-) -> None:
-    """The time is that of the proxy."""
-    gate = Gate()
-    async with (
-        stage(tmp_path / "project", lambda _: hang(gate, say("done")), gateway=BEAT) as staged,
-        nginx(tmp_path / "nginx", staged.served.base_url) as proxy,
-        AsyncExitStack() as stack,
-    ):
-        patient, impatient = await _each_era(stack, f"{proxy}/agents/solo/mcp", read_seconds=READ_SECONDS)
-        await asyncio.gather(*(really_beaten(call, LONG) for call in patient))
-        for call in impatient:  # the proxy answers in the gateway's place, or cuts an answer that has begun
-            [given_up] = await asyncio.gather(call.reply(), return_exceptions=True)
-            assert isinstance(given_up, httpx.RemoteProtocolError) or getattr(given_up, "status", None) == 504
-        gate.open()
-        answers = [Watched(await call.reply()) for call in patient]
-
-    assert [answer.text for answer in answers] == ["done", "done"]
-
-
-async def _each_era(stack: AsyncExitStack, url: str, *, read_seconds: float) -> tuple[list[RawCall], list[RawCall]]:
-    """One call in each era that asks for progress, and one that does not."""
-    calls: list[list[RawCall]] = [[], []]
-    for version in EACH_VERSION:
-        for number, meta in enumerate([None, NO_TOKEN]):
-            call = calling(url, version=version, meta=meta, read_seconds=read_seconds)
-            calls[number].append((await stack.enter_async_context(call))[1])
-    return calls[0], calls[1]
-
-
-@asynccontextmanager
-async def nginx(folder: Path, upstream: str) -> AsyncGenerator[str]:
-    """A real nginx with stock settings but for its patience; yields its base URL."""
-    folder.mkdir()
-    with reserved_port() as port:
-        temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("proxy", "fastcgi", "uwsgi", "scgi"))
-        (folder / "nginx.conf").write_text(f"""
-            daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log; events {{}}
-            http {{
-              access_log off; client_body_temp_path {folder}/body; {temporary}
-              server {{
-                listen {HOST}:{port};
-                location / {{ proxy_pass {upstream}; proxy_read_timeout {PATIENCE * 1000:.0f}ms; }}
-              }}
-            }}
-            """)
-        arguments = ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
-        process = await asyncio.create_subprocess_exec(program("nginx"), *arguments)
-        try:
-            await eventually(lambda: _answers(port), what=f"nginx, see {folder}/error.log")
-            yield f"http://{HOST}:{port}"
-        finally:
-            process.terminate()
-            await process.wait()
-
-
-async def _answers(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection(HOST, port)
-    except OSError:
-        return False
-    writer.close()
-    await writer.wait_closed()
-    return True

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import fcntl
 import json
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,13 @@ import pytest
 from pallas_gateway.doors.mcp.endpoint import McpEndpoint
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
-from tests.support.gateway import Agent, Project, Running, gateway_and_model, module_source, running, write_project
+from tests.support.gateway import Agent, Running, gateway_and_model, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.scripted_llm import hang, say
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.support.scripted_llm import LlmRequest
@@ -66,25 +65,24 @@ def browser(base_url: str) -> httpx.AsyncClient:
 
 
 async def post(http: httpx.AsyncClient, headers: Mapping[str, str] | None = None, path: str = MCP) -> httpx.Response:
-    """One call of the agent."""
     return await http.post(path, json=CALL, headers={**ACCEPT, **(headers or {})})
 
 
-# --- Routes
-
-
 UNKNOWN = ("/agents/nope/mcp", "/agents/nope/mcp/", "/agents/ECHO/mcp", "/agents/%22%7d%0a/mcp")
-NOT_SERVED = ("/agents", "/agents/", "/agents/echo", f"{MCP}/more", "/agents//mcp")
+NOT_SERVED = ("/agents", "/agents/", "/agents/echo", "/agents/echo/", f"{MCP}/more", "/agents//mcp")
 BUT_POST = ("GET", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS", "BREW")
+WITH_SLASH = tuple(f"{path}/" for path in OPEN_PATHS if path != LIST)
 # fmt: off
 ROUTES: list[tuple[tuple[str, ...], tuple[str, ...], int, dict[str, str], str]] = [
     # methods                              paths                           comes and the headers       says
     (("POST",),                            (MCP, f"{MCP}/", f"{MCP}?x=1"), 200, {},                   '"text":"hello"'),
     (BUT_POST,                             (MCP, f"{MCP}/"),               405, {"allow": "POST"},      ""),
+    (BUT_POST,                             ("/mcp", "/mcp/"),              405, {"allow": "POST"},      ""),
     (("GET", "POST", "DELETE"),            UNKNOWN,                        404, {},                     "no agent"),
-    (("GET", "POST"),                      NOT_SERVED,                     404, {},                     '"error"'),
-    (("GET",),                             OPEN_PATHS,                     200, {},                     ""),
-    (("POST", "PUT", "DELETE", "OPTIONS"), OPEN_PATHS,                     405, {"allow": "GET, HEAD"}, ""),
+    (("GET", "POST", "DELETE"),            WITH_SLASH,                     404, {},                     '"error"'),
+    (("GET", "POST", "DELETE", "OPTIONS"), NOT_SERVED,                     404, {},                     '"error"'),
+    (("GET",),                             (*OPEN_PATHS, f"{LIST}/"),      200, {},                     ""),
+    (("POST", "PUT", "DELETE", "OPTIONS"), (*OPEN_PATHS, "/"),             405, {"allow": "GET, HEAD"}, ""),
 ]
 # fmt: on
 
@@ -96,33 +94,13 @@ async def test_each_route_takes_its_methods_and_no_others(tmp_path: Path) -> Non
                 answer = await http.request(method, path, json=CALL, headers=ACCEPT)
                 assert (method, path, answer.status_code) == (method, path, status)
                 assert answer.headers.items() >= headers.items()
+                assert "location" not in answer.headers
                 assert says in answer.text
                 assert status != 404 or answer.json()["error"]
-        for path in OPEN_PATHS:
-            get, head = await http.get(path), await http.head(path)
+        for path in (*OPEN_PATHS, "/"):
+            get, head = [await http.request(method, path, headers=ACCEPT) for method in ("GET", "HEAD")]
             assert (head.status_code, head.content) == (200, b"")
             assert head.headers["content-type"] == get.headers["content-type"]
-
-
-async def test_nothing_is_ever_redirected(tmp_path: Path) -> None:
-    paths = [
-        "/mcp",
-        "/mcp/",
-        "/agents/echo/",
-        "/agents/no/mcp/",
-        "/",
-        *NOT_SERVED,
-        *(f"{path}/" for path in OPEN_PATHS),
-    ]
-    async with echo_gateway(tmp_path) as (_, http):
-        answers = [
-            await http.request(method, path, json=CALL, headers=ACCEPT)
-            for path in (MCP, f"{MCP}/", *OPEN_PATHS, *paths)
-            for method in ("GET", "POST", "DELETE", "HEAD", "OPTIONS")
-        ]
-
-    moved = [answer.url.path for answer in answers if answer.is_redirect or "location" in answer.headers]
-    assert moved == []
 
 
 @pytest.mark.parametrize("version", [*INITIALIZE_VERSIONS, MODERN_VERSION])
@@ -146,8 +124,6 @@ async def test_a_streamed_answer_tells_proxies_not_to_buffer_it(
     assert reply.result["content"][0]["text"] == "released"
 
 
-# --- Host, Origin and CORS
-
 OWN_HOSTS = [
     *("localhost", "localhost:1", "127.0.0.1:24200", "[::1]", "[::1]:24200"),
     *("gw.example.net", "gw.example.net:8080", "extra.example.org", "extra.example.org:1"),
@@ -168,6 +144,7 @@ FOREIGN_ORIGINS = [
     *("https://agents.example.com.evil.example", "https://localhost.evil.example", "http://127.0.0.1.evil.example"),
     *("https://app.example.com.evil.example", "https://app.example.com:444", "http://app.example.com"),
     *("https://sub.app.example.com", "https://extra.example.org.evil.example"),
+    *("http://evil.example:24200", "http://[::2]:24200", "http://[::1].evil.example"),
 ]
 
 
@@ -240,9 +217,6 @@ def _listed(response: httpx.Response, header: str) -> set[str]:
     return {part.strip() for part in response.headers[header].split(",")}
 
 
-# --- Body sizes
-
-
 async def _in_pieces(body: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
     for start in range(0, len(body), size):
         yield body[start : start + size]
@@ -296,74 +270,9 @@ async def test_twenty_megabytes_of_images_reach_the_model_under_the_default_limi
     assert sizes == [[len("data:image/png;base64,") + len(data)] * 5]
 
 
-# --- Probes
-
-
-HELD_START = """
-import fcntl
-
-with open("start") as file:
-    fcntl.flock(file, fcntl.LOCK_SH)
-"""
-
-
-@contextmanager
-def held_start(project: Project) -> Iterator[None]:
-    """Modules with `HELD_START` do not get past it inside the block."""
-    with (project.path / "start").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@asynccontextmanager
-async def being_started(project: Project) -> AsyncGenerator[None]:
-    """Serve `project`; unlike `running`, the block begins before its agents were tried."""
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        async with running(project):
-            await stop.wait()
-
-    serving = asyncio.create_task(serve())
-    try:
-        yield
-    finally:
-        stop.set()
-        await serving
-
-
-async def _readiness(http: httpx.AsyncClient, path: str = "/readyz") -> tuple[int, dict[str, Any]] | None:
-    try:
-        answer = await http.get(path)
-    except httpx.ConnectError:
-        return None
+async def _readiness(http: httpx.AsyncClient, path: str = "/readyz") -> tuple[int, dict[str, Any]]:
+    answer = await http.get(path)
     return answer.status_code, answer.json()
-
-
-async def test_the_gateway_is_alive_but_not_ready_before_every_agent_was_tried(tmp_path: Path) -> None:
-    slow = Agent(source=HELD_START + module_source("slow", Agent()))
-    with reserved_port() as port:
-        gateway = {"port": port, "queue_seconds": 0}
-        project = write_project(tmp_path, {"echo": Agent(), "slow": slow}, gateway=gateway)
-        async with browser(f"http://127.0.0.1:{port}") as http, being_started(project):
-            with held_start(project):  # nothing has run yet: nothing was awaited since it was begun
-                before = await eventually(lambda: _readiness(http), 20, what="an open port")
-                alive = await http.get("/livez")
-                early = await ask(f"http://127.0.0.1:{port}/agents/slow/mcp")
-            await eventually(lambda: _is_ready(http), 20, what="readiness")
-            after = await _readiness(http, "/readyz?strict=1")
-            late = await ask(f"http://127.0.0.1:{port}/agents/slow/mcp")
-
-    assert (before[0], before[1]["status"]) == (503, "starting")
-    assert before[1]["not_up"]["slow"]["state"] in {"pending", "starting"}
-    assert alive.status_code == 200
-    assert after == (200, {"status": "ready", "agents": 2, "not_up": {}})
-    assert (early.is_error, late.is_error) == (True, False)
-
-
-async def _is_ready(http: httpx.AsyncClient) -> bool:
-    answer = await _readiness(http)
-    return answer is not None and answer[0] == 200
 
 
 async def test_readiness_names_the_agents_that_are_not_up_and_why(tmp_path: Path) -> None:
@@ -371,8 +280,6 @@ async def test_readiness_names_the_agents_that_are_not_up_and_why(tmp_path: Path
     async with running(write_project(tmp_path, agents)) as served, browser(served.base_url) as http:
         relaxed, strict = await _readiness(http), await _readiness(http, "/readyz?strict=1")
 
-    assert relaxed is not None
-    assert strict is not None
     assert (relaxed[0], strict[0]) == (200, 503)
     for body in (relaxed[1], strict[1]):
         assert list(body["not_up"]) == ["broken"]
@@ -380,44 +287,25 @@ async def test_readiness_names_the_agents_that_are_not_up_and_why(tmp_path: Path
         assert "the key is missing" in body["not_up"]["broken"]["reason"]
 
 
-async def test_an_agent_that_a_reload_adds_is_no_reason_for_strict_readiness_to_fail_before_it_was_tried(
-    tmp_path: Path,
-) -> None:
-    project = write_project(tmp_path, {"echo": Agent()})
-    async with running(project) as served, browser(served.base_url) as http:
-        project.write_module("slow", HELD_START + module_source("slow", Agent()))
-        project.edit(lambda document: document["agents"].update(slow={"module": f"{project.package}.slow"}))
-        with held_start(project):
-            await served.reload()
-            while_starting = await _readiness(http, "/readyz?strict=1")
-        await eventually(lambda: served.gateway.agents["slow"].runtime is not None, what="the agent up")
-        afterwards = await _readiness(http, "/readyz?strict=1")
-    assert while_starting is not None
-    assert while_starting[0] == 200
-    assert while_starting[1]["not_up"]["slow"]["state"] in {"pending", "starting"}
-    assert afterwards == (200, {"status": "ready", "agents": 2, "not_up": {}})
-
-
 async def test_a_draining_gateway_is_alive_but_not_ready_and_takes_no_calls(tmp_path: Path) -> None:
     gate = Gate()
-    async with scripted_llm(lambda _: hang(gate)) as llm:
-        project = write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served, browser(served.base_url) as http, asyncio.TaskGroup() as calls:
-            held = calls.create_task(ask(served.url("echo"), "the last call"))
-            await gate.wait_for_entered()
-            served.stop.set()
-            await eventually(lambda: served.gateway.calls.draining, what="the drain")
-            ready, alive, refused = await http.get("/readyz"), await http.get("/livez"), await post(http)
-            gate.open()
+    async with (
+        gateway_and_model(tmp_path, {"echo": Agent()}, lambda _: hang(gate)) as (served, _),
+        browser(served.base_url) as http,
+        asyncio.TaskGroup() as calls,
+    ):
+        held = calls.create_task(ask(served.url("echo"), "the last call"))
+        await gate.wait_for_entered()
+        served.stop.set()
+        await eventually(lambda: served.gateway.calls.draining, what="the drain")
+        ready, alive, refused = await http.get("/readyz"), await http.get("/livez"), await post(http)
+        gate.open()
 
     assert held.result().text == "released"
     assert (ready.status_code, ready.json()["status"]) == (503, "draining")
     assert alive.status_code == 200
     assert refused.status_code == 503
     assert int(refused.headers["retry-after"]) > 0
-
-
-# --- Metrics
 
 
 async def test_metrics_are_plain_text_unless_the_scraper_asks_for_another(tmp_path: Path) -> None:
@@ -474,3 +362,91 @@ async def test_a_body_is_taken_as_json_only_if_it_says_so(tmp_path: Path) -> Non
 async def test_a_thread_needs_no_body_where_no_page_asks_for_it(tmp_path: Path) -> None:
     async with echo_gateway(tmp_path, gateway={"database": "sqlite:///threads.db"}) as (_, http):
         assert (await http.post("/api/v1/agents/echo/threads")).status_code == 201
+
+
+# --- A page that makes its own name point at the gateway gets nothing run: raw bytes, because no HTTP client sends two
+# hosts, none, or a whole URL as the target
+
+ANSWERED, MALFORMED, UNKNOWN_PATH, FOREIGN_HOST, FOREIGN_ORIGIN = 200, 400, 404, 421, 403
+HOSTS: dict[tuple[str, ...], int] = {
+    **dict.fromkeys([("localhost",), ("localhost:1",), ("localhost:",)], ANSWERED),
+    **dict.fromkeys([("127.0.0.1:65535",), ("[::1]",), ("[::1]:24200",)], ANSWERED),
+    **dict.fromkeys([("evil.example",), ("evil.example:24200",), ("localhost.",), ("",)], FOREIGN_HOST),
+    **dict.fromkeys([("localhost, evil.example",), ("localhost/evil.example",), ("localhost:80:80",)], FOREIGN_HOST),
+    **dict.fromkeys([("127.1",), ("127.0.0.2",), ("2130706433",), ("0x7f.1",), ("[::2]",), ("[::1",)], FOREIGN_HOST),
+    **dict.fromkeys([("[::1].evil.example",), ("[::1]evil.example:24200",)], FOREIGN_HOST),
+    **dict.fromkeys([("[::ffff:127.0.0.1]",), ("[fe80::1%25lo]",)], FOREIGN_HOST),
+    **dict.fromkeys([(), ("localhost", "evil.example"), ("evil.example", "localhost")], MALFORMED),
+}
+TARGETS = ("http://evil.example", "http://localhost", "https://localhost:443", "//evil.example", "evil.example:80")
+
+
+async def status_of(
+    port: int, *, hosts: Sequence[str], target: str = MCP, version: str = "1.1", extra: str = ""
+) -> int:
+    """The status of one call of the agent, sent as it is told."""
+    body = json.dumps(CALL)
+    lines = [f"POST {target} HTTP/{version}", *(f"Host: {host}" for host in hosts), *extra.splitlines()]
+    lines += ["Accept: application/json, text/event-stream", "Content-Type: application/json"]
+    lines += ["Connection: close", f"Content-Length: {len(body)}", "", body]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write("\r\n".join(lines).encode())
+        answer = await asyncio.wait_for(reader.read(), 20)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    return int(answer.split(b" ", 2)[1])
+
+
+async def test_hosts_are_refused_unless_they_are_the_gateways_own_whatever_their_form(tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
+        port = served.gateway.addresses.registry_port
+        statuses = {hosts: await status_of(port, hosts=hosts) for hosts in HOSTS}
+        without = await status_of(port, hosts=(), version="1.0")  # which may leave the Host out
+        forwarded = await status_of(
+            port, hosts=["evil.example"], extra="X-Forwarded-Host: localhost\nForwarded: host=localhost"
+        )
+        two_pages = await status_of(
+            port, hosts=["localhost"], extra="Origin: http://evil.example\nOrigin: http://localhost"
+        )
+        ran = served.metric("pallas_send_message_total", agent="echo", outcome="ok")
+
+    assert statuses == HOSTS
+    assert (without, forwarded, two_pages) == (FOREIGN_HOST, FOREIGN_HOST, FOREIGN_ORIGIN)
+    assert ran == list(HOSTS.values()).count(ANSWERED)
+
+
+async def test_a_whole_url_as_the_target_gets_past_no_guard(tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
+        port = served.gateway.addresses.registry_port
+        statuses = {
+            (target, host): await status_of(port, hosts=[host], target=target + MCP)
+            for target in TARGETS
+            for host in ("localhost", "evil.example")
+        }
+        ran = served.metric("pallas_send_message_total", agent="echo", outcome="ok")
+
+    assert set(statuses.values()) <= {MALFORMED, UNKNOWN_PATH, FOREIGN_HOST}
+    assert ran == 0
+
+
+async def test_an_agents_own_port_is_guarded_too(tmp_path: Path) -> None:
+    with reserved_port() as port, reserved_port() as registry_port:
+        project = write_project(
+            tmp_path,
+            {"echo": Agent(settings={"port": port})},
+            gateway={"per_port": True, "port": registry_port, "host": "127.0.0.1"},
+            deployment={"registry_port": registry_port},
+        )
+        async with running(project):
+            statuses = [
+                await status_of(port, hosts=[f"{host}:{port}"], target="/mcp", extra=extra)
+                for host, extra in (
+                    ("localhost", ""),
+                    ("evil.example", ""),
+                    ("localhost", "Origin: http://evil.example"),
+                )
+            ]
+
+    assert statuses == [ANSWERED, FOREIGN_HOST, FOREIGN_ORIGIN]

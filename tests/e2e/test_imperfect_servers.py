@@ -287,7 +287,7 @@ HANDSHAKES: dict[str, tuple[tuple[int, object], str, str | None]] = {
         "not an MCP answer: HTTP 202 with application/json",
         "server answered a request with 202 Accepted",
     ),
-    "refused": ((502, Raw()), "HTTP 502 Bad Gateway", None),
+    "refused": ((502, Raw("down", "text/plain")), "HTTP 502 Bad Gateway", "HTTP 502 Bad Gateway: down"),
     "of 2099": (
         (200, {"result": {**HANDSHAKE, "protocolVersion": "2099-01-01"}}),
         "its handshake cannot be used: protocolVersion is '2099-01-01'",

@@ -20,11 +20,11 @@ from pallas_gateway.doors.http.app import create_app
 from tests.support.askable_callers import asked_at, called_at, ended
 from tests.support.asking_gateways import HUMAN
 from tests.support.calling import answer_of
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, until_idle
 from tests.support.one_user import use_if_told
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.waiting import Gate
+from tests.support.watching import stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,17 +46,14 @@ LIBRARIES = re.compile(r"site-packages/(fast_agent/mcp|mcp/client|mcp/shared)/")
 @pytest.mark.parametrize("message", [pytest.param("leave it", marks=pytest.mark.whole), "use it"])
 def test_a_call_leaves_no_objects_to_the_garbage_collector(message: str, tmp_path: Path) -> None:
     async def left_by_calls() -> list[str]:
-        async with stateless_downstream() as tools, scripted_llm(use_if_told) as llm:
-            servers = {"tools": {"transport": "http", "url": tools.url}}
-            project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
-            async with running(project) as served:
-                app = app_of(served)
-                await call(app, message)
-                await until_idle(served)
-                with left_in_cycles() as left:
-                    for _ in range(3):  # the socket to the LLM keeps the scope of its last call
-                        await call(app, message)
-                        await until_idle(served)
+        async with stage(tmp_path, use_if_told) as staged:
+            app = app_of(staged.served)
+            await call(app, message)
+            await until_idle(staged.served)
+            with left_in_cycles() as left:
+                for _ in range(3):  # the socket to the LLM keeps the scope of its last call
+                    await call(app, message)
+                    await until_idle(staged.served)
         return left
 
     # asyncio's own loop keeps the contexts of cancelled timers.
@@ -131,19 +128,17 @@ async def test_a_used_downstream_keeps_no_task_while_the_model_answers(tmp_path:
     def use_then_wait(request: LlmRequest) -> Turn:
         return hang(answering, say("Done.")) if request.tool_results else use_if_told(request)
 
-    async with stateless_downstream() as tools, scripted_llm(use_if_told) as llm:
-        servers = {"tools": {"transport": "http", "url": tools.url}}
-        project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
-        async with running(project) as served:
-            await call(app_of(served), "use it")
-            await until_idle(served)
-            before = connection_tasks()
-            llm.script = use_then_wait
-            async with asyncio.TaskGroup() as calls:
-                calls.create_task(call(app_of(served), "use it"))
-                await answering.wait_for_entered()
-                during = connection_tasks()
-                answering.open()
+    async with stage(tmp_path, use_if_told) as staged:
+        app = app_of(staged.served)
+        await call(app, "use it")
+        await until_idle(staged.served)
+        before = connection_tasks()
+        staged.llm.script = use_then_wait
+        async with asyncio.TaskGroup() as calls:
+            calls.create_task(call(app, "use it"))
+            await answering.wait_for_entered()
+            during = connection_tasks()
+            answering.open()
 
     assert during == before
 

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import sys
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import yaml
 
 from pallas_gateway.core.agent_state import State
 from tests.support.calling import EACH_VERSION, ask, health
+from tests.support.commands import started
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, gateway_and_model, module_source, running, until_idle, write_project
 from tests.support.listener import reserved_port
@@ -53,6 +53,7 @@ BROKEN: Mapping[str, tuple[Agent, str]] = {
     "serverless": (Agent(servers=["nowhere"]), "not defined in config: nowhere; define each under `mcp.servers`"),
     "keyless": (Agent(model="openai.gpt-4o"), "OpenAI API key is required"),
 }
+STATES = re.compile(r"^(\w+) +(ready|failed)", re.MULTILINE)
 STARTED_BY_HAND = {name: agent for name, (agent, _) in BROKEN.items() if name not in {"missing", "keyless"}}
 
 
@@ -191,8 +192,9 @@ async def test_listener_answers_while_agents_are_starting(version: str, tmp_path
         async with starting(project) as gateway, httpx.AsyncClient(base_url=gateway.base_url) as http:
             await gateway.until_live()
             assert (await http.get("/livez")).status_code == 200
-            assert (await http.get("/readyz")).status_code == 503
-            assert (await http.get("/readyz")).json()["not_up"]["slow"]["state"] == "starting"
+            ready = await http.get("/readyz")
+            assert (ready.status_code, ready.json()["status"]) == (503, "starting")
+            assert ready.json()["not_up"]["slow"]["state"] == "starting"
             assert (await health(gateway.url("slow"), version=version))["status"] == "error"
             refused = await ask(gateway.url("slow"), version=version)
             assert refused.is_error
@@ -202,6 +204,23 @@ async def test_listener_answers_while_agents_are_starting(version: str, tmp_path
             await gateway.until_ready("slow")
             assert (await http.get("/readyz")).status_code == 200
             assert (await ask(gateway.url("slow"), "at last", version=version)).text == "at last"
+
+
+async def test_an_agent_that_a_reload_adds_is_no_reason_for_strict_readiness_to_fail_before_it_was_tried(
+    tmp_path: Path,
+) -> None:
+    with held_import(tmp_path) as held:
+        project = write_project(tmp_path, {"echo": Agent()})
+        async with running(project) as served, httpx.AsyncClient(base_url=served.base_url) as http:
+            project.write_module("slow", str(held.agent.source))
+            project.edit(lambda document: document["agents"].update(slow={"module": f"{project.package}.slow"}))
+            await served.reload()
+            starting = await http.get("/readyz?strict=1")
+            await eventually(held.release, what="the import that waits")
+            await until_ready(served, "slow")
+            afterwards = (await http.get("/readyz?strict=1")).json()
+    assert (starting.status_code, [*starting.json()["not_up"]]) == (200, ["slow"])
+    assert afterwards == {"status": "ready", "agents": 2, "not_up": {}}
 
 
 async def test_agent_starts_after_those_it_depends_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -290,30 +309,22 @@ async def test_serve_keeps_stdout_and_arguments_to_itself(tmp_path: Path) -> Non
             "exiting": BROKEN["exits"][0],
         },
     )
-    with reserved_port() as port:
-        base = f"http://127.0.0.1:{port}"
-        async with command(project, "serve", "--port", str(port), "--host", "127.0.0.1") as process:
-            await eventually(lambda: is_tried(base), 90, what="every agent tried")
-            assert (await ask(f"{base}/agents/chatty/mcp", "quiet")).text == "quiet"
-            assert (await ask(f"{base}/agents/parsing/mcp", "all mine")).text == "all mine"
-            process.send_signal(signal.SIGTERM)
-            stdout, _ = await asyncio.wait_for(process.communicate(), 30)
+    with started(["serve", "--port", "0", "--host", "127.0.0.1"], project.path, is_real=True) as program:
+        await asyncio.to_thread(program.wait_until, lambda: len(STATES.findall(program.out)) == 3, "three states")
+        assert (await ask(f"{program.url}/agents/chatty/mcp", "quiet")).text == "quiet"
+        assert (await ask(f"{program.url}/agents/parsing/mcp", "all mine")).text == "all mine"
+        program.signal(signal.SIGTERM)
+        printed = program.end()
 
-    states = re.findall(r"^(\w+) +(ready|failed)", stdout.decode(), re.MULTILINE)
-    assert states == [("chatty", "ready"), ("parsing", "ready"), ("exiting", "failed")]
-    assert b"noise" not in stdout
-    assert process.returncode == 0
+    assert STATES.findall(printed.out) == [("chatty", "ready"), ("parsing", "ready"), ("exiting", "failed")]
+    assert "noise" not in printed.out
+    assert printed.code == 0
     assert not (tmp_path / ".fast-agent").exists()
 
 
 async def until_ready(served: Running, name: str) -> None:
     agent = served.gateway.agents[name]
     await eventually(lambda: agent.status.state is State.READY, 10, what=f"{name} ready ({agent.status})")
-
-
-async def is_tried(base_url: str) -> bool:
-    readiness = await fetched(f"{base_url}/readyz")
-    return readiness is not None and readiness.status_code == 200
 
 
 async def fetched(url: str) -> httpx.Response | None:
@@ -406,24 +417,3 @@ async def starting(project: Project) -> AsyncIterator[Starting]:
         yield gateway
     finally:
         await gateway.stop()
-
-
-@asynccontextmanager
-async def command(project: Project, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`pallas-gateway …` in the project's folder; killed if it is still there in the end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "pallas_gateway",
-        *arguments,
-        cwd=project.path,
-        env={**os.environ, "PALLAS_LOG_FILE": "", "PALLAS_LOG_STDERR": "0"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()

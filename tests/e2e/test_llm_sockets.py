@@ -1,4 +1,4 @@
-"""What LLM servers do to sockets that are kept: answer unasked, close them just when a turn begins, forget them."""
+"""What LLM servers do to sockets that are kept: answer unasked, close them, forget them; turns share nothing else."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import gc
 import json
 from contextlib import asynccontextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pallas_gateway.calls.current import AgentCall, calling
 from pallas_gateway.fast_paths import kept_anthropic_clients
 from pallas_gateway.limits import LlmLimits
-from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.asgi import headers_of
+from tests.support.calling import ask
 from tests.support.dialects import polyglot_llm
-from tests.support.gateway import Agent, running, write_project
-from tests.support.waiting import eventually
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.listener import serve_app
+from tests.support.scripted_llm import MODEL, ScriptedLlm, hang, say
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from tests.support.asgi import Receive, Scope, Send
     from tests.support.gateway import Limits, Running
+    from tests.support.scripted_llm import Script
 
 TOKEN = "token-of-a-caller-that-has-gone"
 
@@ -91,7 +98,7 @@ async def test_what_an_llm_says_unasked_is_no_other_turns_answer(tmp_path: Path)
     async with served_with(llm, tmp_path) as served:
         answers = []
         for _ in range(3):
-            answers.append(await ask(served, "one"))
+            answers.append((await ask(served.url("one"))).text)
             await asyncio.wait_for(llm.unasked.wait(), 10)
 
     assert answers == ["answer 1", "answer 2", "answer 3"]
@@ -101,8 +108,8 @@ async def test_what_an_llm_says_unasked_is_no_other_turns_answer(tmp_path: Path)
 async def test_a_socket_closed_as_a_turn_begins_costs_the_turn_nothing_but_another_socket(tmp_path: Path) -> None:
     llm = SocketLlm(closes_when_used_again=True)
     async with served_with(llm, tmp_path) as served:
-        assert await ask(served, "one") == "answer 1"
-        assert await ask(served, "one") == "answer 3"
+        assert (await ask(served.url("one"))).text == "answer 1"
+        assert (await ask(served.url("one"))).text == "answer 3"
 
     assert llm.socket_of[0] == llm.socket_of[1] != llm.socket_of[2]
 
@@ -111,7 +118,7 @@ async def test_an_open_socket_does_not_remember_whose_call_opened_it(tmp_path: P
     limits.runtime.llm = LlmLimits(keep_alive_seconds=60)
     llm = SocketLlm()
     async with served_with(llm, tmp_path) as served:
-        await ask(served, "one", bearer=TOKEN)
+        await ask(served.url("one"), bearer=TOKEN)
         await eventually(lambda: not served.metric("pallas_instances_live", agent="one"))
         gc.collect()
         holders = [
@@ -119,7 +126,7 @@ async def test_an_open_socket_does_not_remember_whose_call_opened_it(tmp_path: P
             for handle in gc.get_objects()
             if isinstance(handle, asyncio.Handle) and not handle.cancelled() and TOKEN in _texts_of(handle)
         ]
-        assert await ask(served, "one") == "answer 2"
+        assert (await ask(served.url("one"))).text == "answer 2"
 
     assert holders == []
     assert len(set(llm.socket_of)) == 1
@@ -142,8 +149,74 @@ def _texts_of(handle: asyncio.Handle) -> list[str]:
     return [value for value in context.values() if isinstance(value, str)] if context is not None else []
 
 
-async def ask(served: Running, agent: str, *, bearer: str | None = None) -> str:
-    async with raw_client(served.url(agent), protocol_version=MODERN_VERSION, bearer=bearer) as client:
-        reply = await client.call_tool(agent, {"message": "Hello"})
-    assert not reply.result.get("isError"), reply.result
-    return str(reply.result["content"][0]["text"])
+# --- Turns share sockets, and nothing else
+
+
+class Baking:
+    """An LLM that wants every client to come back with a cookie; notes who came with what, over which socket."""
+
+    def __init__(self, llm: ScriptedLlm) -> None:
+        self.llm = llm
+        self.sockets: list[Any] = []
+        self.cookies: list[str] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            self.sockets.append(scope["client"])
+            self.cookies += [headers_of(scope)["cookie"]] if "cookie" in headers_of(scope) else []
+
+        async def send_with_cookie(event: Any) -> None:
+            if event["type"] == "http.response.start":
+                event["headers"] = [*event["headers"], (b"set-cookie", b"session=of-this-caller; Path=/")]
+            await send(event)
+
+        await self.llm(scope, receive, send_with_cookie)
+
+
+@asynccontextmanager
+async def baking(script: Script) -> AsyncGenerator[Baking]:
+    baker = Baking(ScriptedLlm(script, models=(MODEL,)))
+    async with serve_app(baker) as listener:
+        baker.llm.base_url = f"{listener.base_url}/v1"
+        yield baker
+
+
+@pytest.mark.usefixtures("lasting_sockets")
+async def test_turns_share_a_socket_and_no_cookie(tmp_path: Path) -> None:
+    async with baking(lambda _: say("Done.")) as baker:
+        project = write_project(tmp_path, {"one": Agent(), "two": Agent()}, llm_url=baker.llm.base_url)
+        async with running(project) as served:
+            for agent in ("one", "two", "one"):
+                await ask(served.url(agent))
+
+    assert len(baker.sockets) == 3
+    assert len(set(baker.sockets)) == 1
+    assert baker.cookies == []
+
+
+async def test_agents_with_different_keys_do_not_share_a_client(tmp_path: Path) -> None:
+    async with baking(lambda _: say("Done.")) as baker:
+        agents = {"one": Agent(decorator='api_key="key-of-one"'), "two": Agent(decorator='api_key="key-of-two"')}
+        async with running(write_project(tmp_path, agents, llm_url=baker.llm.base_url)) as served:
+            await asyncio.gather(*(ask(served.url(agent)) for agent in ("one", "two") * 3))
+
+    assert sorted(str(request.bearer) for request in baker.llm.requests) == ["key-of-one"] * 3 + ["key-of-two"] * 3
+
+
+async def test_a_turn_cut_off_ends_its_answer_and_nobody_elses(tmp_path: Path) -> None:
+    gate = Gate()
+    async with (
+        baking(lambda _: hang(gate, say("Done."))) as baker,
+        running(write_project(tmp_path, {"one": Agent()}, llm_url=baker.llm.base_url)) as served,
+    ):
+        leaving = asyncio.create_task(ask(served.url("one")))
+        await gate.wait_for_entered(1)
+        staying = asyncio.create_task(ask(served.url("one")))
+        await gate.wait_for_entered(2)
+        leaving.cancel()
+        await baker.llm.wait_for_aborted(1)
+        gate.open()
+        assert (await staying).text == "Done."
+        await until_idle(served)
+
+    assert len(baker.llm.aborted) == 1

@@ -13,9 +13,8 @@ import pytest
 from fastmcp import FastMCP
 from mcp_types import ImageContent
 
-from tests.support.downstreams import Downstream, stateful_downstream
+from tests.support.downstreams import Downstream
 from tests.support.gateway import Agent, until_idle
-from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say, stream, text_of
 from tests.support.waiting import Gate
 from tests.support.watching import DESK, EACH_VERSION, PIPELINE, script_of, speaker, stage, turns_so_far, watch
@@ -23,7 +22,7 @@ from tests.support.watching import DESK, EACH_VERSION, PIPELINE, script_of, spea
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn
+    from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, Turn
     from tests.support.watching import Stage
 
 LIMIT = "[Stopped: the agent reached its limit of steps"
@@ -58,13 +57,9 @@ def aborted(staged: Stage, agent: str, reason: str) -> float:
 
 
 def halts(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """What the loop guard logged."""
     records = [record for record in caplog.records if record.name == "pallas.loop_guard"]
     assert {record.levelno for record in records} <= {logging.WARNING}
     return [record.__dict__ for record in records]
-
-
-# --- repeat and oscillation ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
@@ -126,6 +121,7 @@ async def test_the_model_that_called_an_agent_whose_loop_was_halted_reads_not_to
     async with stage(tmp_path, script, agents) as staged:
         watched = await watch(staged.url("boss"))
         assert len(staged.tools.recorder.calls("echo")) == 3
+        assert (aborted(staged, "worker", "repeat"), aborted(staged, "boss", "repeat")) == (1, 0)
     assert watched.text.startswith("[Stopped: the agent called the same tool with the same result for 3 rounds")
     assert "stopped" not in watched.call  # the boss has finished
 
@@ -138,34 +134,25 @@ async def test_a_tool_that_fails_alike_every_time_is_a_loop_too(tmp_path: Path) 
     assert (watched.is_error, watched.call["stop_reason"]) == (False, "endTurn")
 
 
-async def test_polling_a_tool_whose_result_changes_goes_on(tmp_path: Path) -> None:
-    script = script_of(solo=[*([call_tools([("counter__count", {})])] * 10), say("done")])
-    async with stateful_downstream() as counter:
-        servers = {"counter": {"transport": "http", "url": counter.url}}
-        async with stage(tmp_path, script, {"solo": Agent(servers=["counter"])}, peers=servers) as staged:
-            watched = await watch(staged.url("solo"))
+@pytest.mark.parametrize("tool", ["count", "look"])
+async def test_polling_a_tool_whose_result_or_picture_changes_goes_on(tool: str, tmp_path: Path) -> None:
+    world, number = FastMCP("world"), itertools.count()
 
-    assert watched.text == "done"
+    @world.tool
+    def count() -> int:
+        return next(number)
 
-
-async def test_polling_a_tool_whose_picture_changes_goes_on(tmp_path: Path) -> None:
-    camera, shots = FastMCP("camera"), itertools.count()
-
-    @camera.tool
+    @world.tool
     def look() -> ImageContent:
-        """Take a picture."""
-        return ImageContent(
-            type="image", data=base64.b64encode(f"{next(shots)}".encode()).decode(), mime_type="image/png"
-        )
+        picture = base64.b64encode(f"{next(number)}".encode()).decode()
+        return ImageContent(type="image", data=picture, mime_type="image/png")
 
-    script = script_of(solo=[*([call_tools([("camera__look", {})])] * 8), say("done")])
-    server = Downstream(camera, stateless=True)
+    script = script_of(solo=[*([call_tools([(f"world__{tool}", {})])] * 8), say("done")])
+    server = Downstream(world, stateless=True)
     async with server.serve():
-        servers = {"camera": {"transport": "http", "url": server.url}}
-        async with stage(tmp_path, script, {"solo": Agent(servers=["camera"])}, peers=servers) as staged:
-            watched = await watch(staged.url("solo"))
-
-    assert watched.text == "done"
+        servers = {"world": {"transport": "http", "url": server.url}}
+        async with stage(tmp_path, script, {"solo": Agent(servers=["world"])}, peers=servers) as staged:
+            assert (await watch(staged.url("solo"))).text == "done"
 
 
 @pytest.mark.parametrize(("threshold", "requests"), [(0, 11), (2, 2)])
@@ -188,20 +175,6 @@ async def test_the_next_call_begins_with_a_clean_slate(tmp_path: Path) -> None:
     assert texts == ["done", "done"]
 
 
-# --- where agents contain or call agents -----------------------------------------------------------------------------
-
-
-async def test_an_agent_of_a_chain_is_stopped_and_the_next_one_learns_why(tmp_path: Path) -> None:
-    script = script_of(drafter=stubborn, editor=tells)
-    async with stage(tmp_path, script, {"pipeline": Agent(source=PIPELINE)}) as staged:
-        watched = await watch(staged.url("pipeline"))
-        await until_idle(staged.served)
-
-        assert [speaker(request) for request in staged.llm.requests] == ["drafter"] * 3 + ["editor"]
-        assert aborted(staged, "pipeline", "repeat") == 1
-    assert watched.text.startswith("heard: [Stopped: the agent called the same tool")
-
-
 async def test_the_last_agent_of_a_chain_is_stopped_and_the_user_reads_why(tmp_path: Path) -> None:
     source = PIPELINE.replace('["drafter", "editor"]', '["editor", "drafter"]')
     script = script_of(editor=[say("edited")], drafter=stubborn)
@@ -213,17 +186,33 @@ async def test_the_last_agent_of_a_chain_is_stopped_and_the_user_reads_why(tmp_p
     assert watched.call["stop_reason"] == "endTurn"
 
 
-async def test_an_agent_used_as_a_tool_is_stopped_and_its_parent_goes_on(tmp_path: Path) -> None:
+ENDS: dict[str, tuple[Script, int, str]] = {
+    "repeat": (stubborn, 3, "[Stopped: the agent called the same tool"),
+    "max_iterations": (busy, 4, "Try 3."),
+}
+"""By the reason: a model that ends so, after how many turns, and what its reader reads first."""
+
+
+@pytest.mark.parametrize(("source", "order"), [(PIPELINE, "d{} e1"), (DESK, "k1 s{} k1")], ids=["chain", "tool"])
+@pytest.mark.parametrize("reason", ENDS)
+async def test_an_inner_agent_is_stopped_and_whoever_reads_it_learns_why(
+    reason: str, source: str, order: str, tmp_path: Path
+) -> None:
     def desk(request: LlmRequest) -> Turn:
         return tells(request) if request.tool_results else call_tools([("agent__scout", {"message": "find it"})])
 
-    async with stage(tmp_path, script_of(desk=desk, scout=stubborn), {"desk": Agent(source=DESK)}) as staged:
-        watched = await watch(staged.url("desk"))
+    model, turns, read = ENDS[reason]
+    script = script_of(drafter=model, editor=tells, desk=desk, scout=model)
+    async with stage(tmp_path, script, {"team": Agent(source=source, settings={"max_iterations": 4})}) as staged:
+        watched = await watch(staged.url("team"))
         await until_idle(staged.served)
 
-        assert [speaker(request) for request in staged.llm.requests] == ["desk", "scout", "scout", "scout", "desk"]
-        assert aborted(staged, "desk", "repeat") == 1
-    assert watched.text.startswith("heard: [Stopped: the agent called the same tool")
+        spoke = itertools.groupby(speaker(request) for request in staged.llm.requests)
+        short = {"drafter": "d", "editor": "e", "desk": "k", "scout": "s"}
+        assert " ".join(f"{short[name]}{len(list(each))}" for name, each in spoke) == order.format(turns)
+        assert aborted(staged, "team", "repeat") == (reason == "repeat")
+    assert watched.text.startswith(f"heard: {read}")
+    assert (LIMIT in watched.text) == (reason == "max_iterations")
 
 
 async def test_parallel_agents_used_as_tools_are_watched_each_for_itself(tmp_path: Path) -> None:
@@ -239,25 +228,6 @@ async def test_parallel_agents_used_as_tools_are_watched_each_for_itself(tmp_pat
         watched = await watch(staged.url("desk"))
 
     assert watched.text == "done"
-
-
-async def test_a_peer_is_stopped_and_its_caller_goes_on(tmp_path: Path) -> None:
-    def root(request: LlmRequest) -> Turn:
-        return tells(request) if request.tool_results else call_tools([("peer__send_message", {"message": "find it"})])
-
-    with reserved_port() as port:
-        agents = {"root": Agent(["peer"]), "peer": Agent(["tools"], settings={"port": port})}
-        servers = {"peer": {"url": f"http://localhost:{port}/mcp"}}
-        async with stage(tmp_path, script_of(root=root, peer=stubborn), agents, peers=servers) as staged:
-            watched = await watch(staged.url("root"))
-            await until_idle(staged.served)
-
-            assert [speaker(request) for request in staged.llm.requests] == ["root", "peer", "peer", "peer", "root"]
-            assert (aborted(staged, "peer", "repeat"), aborted(staged, "root", "repeat")) == (1, 0)
-    assert "[Stopped: the agent called the same tool" in watched.text
-
-
-# --- max_iterations --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
@@ -315,27 +285,6 @@ async def test_a_loop_found_in_the_very_last_step_is_still_told_as_a_loop(
     assert watched.text.startswith("[Stopped: the agent called the same tool")
     assert watched.call["stop_reason"] == "endTurn"
     assert len(halts(caplog)) == 1
-
-
-@pytest.mark.parametrize(("source", "order"), [(PIPELINE, "d2 e1"), (DESK, "k1 s2 k1")], ids=["chain", "tool"])
-async def test_an_inner_agent_stops_at_the_limit_and_whoever_reads_it_learns_that_its_answer_is_partial(
-    source: str, order: str, tmp_path: Path
-) -> None:
-    def desk(request: LlmRequest) -> Turn:
-        return tells(request) if request.tool_results else call_tools([("agent__scout", {"message": "find it"})])
-
-    script = script_of(drafter=busy, editor=tells, desk=desk, scout=busy)
-    async with stage(tmp_path, script, {"team": Agent(source=source, settings={"max_iterations": 2})}) as staged:
-        watched = await watch(staged.url("team"))
-
-        spoke = itertools.groupby(speaker(request) for request in staged.llm.requests)
-        short = {"drafter": "d", "editor": "e", "desk": "k", "scout": "s"}
-        assert " ".join(f"{short[name]}{len(list(turns))}" for name, turns in spoke) == order
-    assert watched.text.startswith("heard: Try 1.")
-    assert LIMIT in watched.text
-
-
-# --- deadline --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)

@@ -204,6 +204,13 @@ def with_code(code: str, agent: Agent, name: str = "user") -> Agent:
     return replace(agent, source=f"{code}\n{module_source(name, agent)}")
 
 
+def module_of(*decorators: str) -> str:
+    """A fast-agent module of several agents, each with a decorator that has its name (`agent(name="one")`)."""
+    agents = (f"@fast.{one}\nasync def agent{number}() -> None: ...\n" for number, one in enumerate(decorators))
+    imports = "from fast_agent import FastAgent\nfrom fast_agent.types import RequestParams\n"
+    return "\n\n".join([f'{imports}\nfast = FastAgent("team", parse_cli_args=False)\n', *agents])
+
+
 @dataclass(frozen=True)
 class Running:
     gateway: Gateway
