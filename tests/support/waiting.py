@@ -52,6 +52,13 @@ async def tick(seconds: float = POLL_SECONDS) -> None:
         return
 
 
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task; return once it has ended so."""
+    task.cancel()
+    await asyncio.wait({task}, timeout=WAIT_SECONDS)
+    assert task.cancelled()
+
+
 async def work_for(seconds: float) -> None:
     """Take so long, for programs of others that wait for real time."""
     await asyncio.sleep(seconds)

@@ -15,7 +15,7 @@ from pallas_gateway import child_processes
 from pallas_gateway.child_processes import ChildProcess
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.stdio_processes import children
-from tests.support.waiting import eventually
+from tests.support.waiting import cancelled, eventually
 
 type Run = Callable[[Callable[[], Awaitable[None]]], None]
 
@@ -77,9 +77,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(run: Run) -> None:
     async def use() -> None:
         starting = asyncio.create_task(python(DEAF))
         await asyncio.sleep(0)
-        starting.cancel()
-        await asyncio.wait({starting})
-        assert starting.cancelled()
+        await cancelled(starting)
 
     run(use)
 

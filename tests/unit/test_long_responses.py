@@ -8,7 +8,7 @@ import pytest
 
 from pallas_gateway.long_responses import ServerSentEvents
 from tests.support.asgi import Wire
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, cancelled, eventually
 
 
 def quiet(wire: Wire) -> ServerSentEvents:
@@ -40,9 +40,7 @@ async def test_a_block_that_others_cancel_is_cancelled_and_one_that_fails_fails(
 
     answering = asyncio.create_task(respond())
     await gate.wait_for_entered()
-    answering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await answering
+    await cancelled(answering)
     with pytest.raises(ValueError, match="broken"):
         async with quiet(Wire()).watched():
             raise ValueError("broken")
@@ -110,6 +108,4 @@ async def test_a_block_that_others_cancel_while_its_client_leaves_is_cancelled()
     await gate.wait_for_entered()
     wire.left.set()
     await cleaning.wait_for_entered()
-    answering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await answering
+    await cancelled(answering)

@@ -8,7 +8,7 @@ import pytest
 
 from pallas_gateway import tasks
 from pallas_gateway.tasks import TaskOwner, at_once, completed, give_way, in_parts
-from tests.support.waiting import Gate, tick
+from tests.support.waiting import Gate, cancelled, tick
 
 
 class Work:
@@ -173,8 +173,7 @@ async def test_a_caller_waits_no_longer_than_it_was_told_to_and_the_task_goes_on
             await completed(task, seconds=0.01)
         caller = asyncio.create_task(completed(task, seconds=0.01))
         await tick()
-        caller.cancel()
-        await asyncio.wait({caller}, timeout=10)
+        await cancelled(caller)
         assert not task.done()
         work.gate.open()
         assert await completed(task) == "done"
@@ -197,9 +196,7 @@ async def test_an_owner_whose_closing_is_cancelled_cancels_its_tasks() -> None:
     await work.gate.wait_for_entered()
     closing = asyncio.create_task(tasks.__aexit__())
     await tick()
-    closing.cancel()
-    await asyncio.wait({closing}, timeout=10)
-    assert closing.cancelled()
+    await cancelled(closing)
     assert task.cancelled()
     assert work.cleaned_up.is_set()
 

@@ -20,7 +20,7 @@ from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.config.loading.tool_policies import may_name_tools_of
 from pallas_gateway.doors.mcp.stream_asking import modes_in, modes_of_session, new_session_id
 from pallas_gateway.limits import QuestionLimits
-from tests.support.waiting import eventually
+from tests.support.waiting import cancelled, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -331,8 +331,7 @@ async def test_a_question_whose_call_ends_meanwhile_counts_as_cancelled(caplog: 
     asker, watch = Held(), Mock()
     asking = asyncio.create_task(Questions("user", asker, watch=watch).ask(a_question()))
     await eventually(lambda: asker.asked)
-    asking.cancel()
-    await asyncio.wait({asking})
+    await cancelled(asking)
     assert [one.args[1].outcome for one in watch.answered.mock_calls] == ["cancelled"]
     assert not caplog.records
 

@@ -1,6 +1,5 @@
 """The one line a call leaves in the log, whatever became of it."""
 
-import asyncio
 import logging
 from typing import Any
 
@@ -15,7 +14,7 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.telemetry.logs import fields_of
 from tests.support.hosted import pending, ready
 from tests.support.memory_runtime import TURN, MemoryAgent, a_call, fail, say
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, cancelled
 
 CALL = Call("echo", Message("user", "hi"), conversation_id="v1", caller=Caller("ci", Secret("s")), call_id="c1")
 ABOUT = {"agent": "echo", "call_id": "c1", "conversation_id": "v1", "caller": "ci", "duration_seconds": 1.5}
@@ -109,9 +108,7 @@ async def test_a_cancelled_call_says_who_ended_it_and_what_it_had_used(
         work = one.begin(a_call("wait"))
         await gate.wait_for_entered()
         one.calls.draining = draining
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
+        await cancelled(work)
     said = line(caplog)
     assert (said["outcome"], said["reason"]) == ("error", reason)
     assert (said["iterations"], said["tools"]) == (2, {"a/x": 2})

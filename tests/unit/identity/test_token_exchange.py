@@ -17,7 +17,7 @@ import respx
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange, TokenExchanger, end_of
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, cancelled
 
 ENDPOINT = "https://login.example/token"
 NOTES = TokenExchange(
@@ -255,9 +255,7 @@ async def test_a_waiter_that_is_cancelled_leaves_the_exchange_to_the_others(
     server.gate = Gate()
     first, second = (asyncio.create_task(exchanger.exchange(ANN, NOTES)) for _ in range(2))
     await server.gate.wait_for_entered()
-    first.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await first
+    await cancelled(first)
     server.gate.open()
     assert (await second).reveal() == "for-anns-token-1"
     assert len(server.asked) == 1

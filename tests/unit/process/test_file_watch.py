@@ -14,7 +14,7 @@ import watchfiles
 
 from pallas_gateway.file_stamps import Files, stamp
 from pallas_gateway.process.file_watch import FileWatch
-from tests.support.waiting import eventually
+from tests.support.waiting import cancelled, eventually
 
 
 @dataclass
@@ -55,8 +55,7 @@ async def watching(*paths: Path, suspects: bool = False, **options: Any) -> Asyn
     try:
         yield one, watch
     finally:
-        counting.cancel()
-        await asyncio.wait({counting})
+        await cancelled(counting)
 
 
 def edit(path: Path) -> None:

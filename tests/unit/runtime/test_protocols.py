@@ -30,7 +30,7 @@ from tests.support.memory_runtime import (
     text_of,
     unread,
 )
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, cancelled, eventually
 
 HELD = """
 from fast_agent import FastAgent
@@ -252,9 +252,7 @@ async def test_a_cancelled_call_leaves_no_instance(make: Make, folder: Path) -> 
 
         asking = asyncio.create_task(ask())
         await gate.wait_for_entered()
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
+        await cancelled(asking)
 
         await gate.wait_for_cancelled()
         await until_disposed(agent)
@@ -269,9 +267,7 @@ async def test_a_call_cancelled_before_it_has_its_instance_leaves_none(make: Mak
 
         asking = asyncio.create_task(ask())
         await asyncio.sleep(0)  # far enough to have begun, not far enough to have an instance of fast-agent
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
+        await cancelled(asking)
 
         await until_disposed(agent)
 
@@ -335,10 +331,8 @@ async def test_a_start_that_is_cancelled_half_way_leaves_the_harness() -> None:
     entered = _Entered(SimpleNamespace(harness=lambda: harness))  # type: ignore[arg-type]
     starting = asyncio.create_task(entered.enter())
     await harness.entering.wait_for_entered()
-    starting.cancel()
-    await asyncio.wait({starting})
+    await cancelled(starting)
     await entered.leave()
-    assert starting.cancelled()
     assert harness.left == 1
 
 

@@ -11,7 +11,7 @@ from pallas_gateway.calls.asking.used_states import StatesUnavailableError, Used
 from pallas_gateway.shared.memory import Memory
 from pallas_gateway.shared.protocol import Shared, SharedAwayError
 from tests.support.shared_state import CARRIERS, Carrier, turns
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, cancelled
 
 
 class Slow(Memory):
@@ -93,9 +93,7 @@ async def test_a_request_that_ends_while_it_asks_gives_the_state_back(used_by: s
     async with states(slow) as (one,):
         asking = asyncio.create_task(one.use("state", 60))
         await slow.gate.wait_for_entered()
-        asking.cancel()
-        await asyncio.wait({asking})
-        assert asking.cancelled()
+        await cancelled(asking)
         assert not await one.use("state", 60)  # not before it is known who has used it
         slow.is_away = used_by == "away"
         if used_by == "other":

@@ -22,7 +22,7 @@ from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.asgi import Receive, Scope, Send, http_only, read_body, respond_json
 from tests.support.listener import reserved_port, serve_app
 from tests.support.odd_server import HANDSHAKE
-from tests.support.waiting import Changes, Gate, tick
+from tests.support.waiting import Changes, Gate, cancelled, tick
 
 SINCE = datetime(2026, 11, 3, 12, 0, 5, tzinfo=UTC)
 READY = Life("ready", SINCE)
@@ -112,8 +112,7 @@ async def test_an_asker_who_goes_away_does_not_end_the_round_of_the_others() -> 
     async with checking_tools() as one:
         leaving, staying = asyncio.create_task(one.check()), asyncio.create_task(one.check())
         await one.gate.wait_for_entered()
-        leaving.cancel()
-        await asyncio.wait({leaving})
+        await cancelled(leaving)
         one.gate.open()
         assert await staying == "ok"
         assert len(one.gate.entered) == 1

@@ -277,22 +277,3 @@ async def test_an_error_nobody_foresaw_is_a_result_and_its_traceback_is_in_the_l
         result = await probe(Downstream("tools", "http://127.0.0.1:9/mcp"), client, tasks, HealthLimits())
     assert result.error == "the probe failed: KeyError"
     assert [record.exc_info is not None for record in caplog.records] == [True]
-
-
-async def test_probes_do_not_wait_for_each_other() -> None:
-    gate = Gate()
-
-    @http_only
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        request = json.loads(await read_body(receive))
-        await gate.enter()
-        await respond(send, 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": HANDSHAKE}))
-
-    async with served(app) as (url, _), httpx.AsyncClient(timeout=None) as client, TaskOwner() as tasks:  # noqa: S113
-        probes = [
-            asyncio.create_task(probe(Downstream("tools", url), client, tasks, HealthLimits(probe_seconds=30)))
-            for _ in range(8)
-        ]
-        await gate.wait_for_entered(8)
-        gate.open()
-        assert {result.error for result in await asyncio.gather(*probes)} == {None}

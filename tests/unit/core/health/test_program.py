@@ -17,7 +17,7 @@ from pallas_gateway.tasks import TaskOwner
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.odd_server import DISCOVERED, HANDSHAKE
 from tests.support.stdio_processes import is_running
-from tests.support.waiting import eventually
+from tests.support.waiting import cancelled, eventually
 
 PRELUDE = (
     f"HANDSHAKE = {HANDSHAKE!r}\nDISCOVERED = {DISCOVERED['result']!r}"
@@ -156,7 +156,6 @@ async def test_an_asker_who_goes_away_leaves_no_program_behind(folder: Path) -> 
         local = Downstream("local", None, program=python("note(os.getpid())\n" + HANG), transport="stdio")
         asking = asyncio.create_task(probe(local, client, tasks, FORCEFUL))
         await eventually(lambda: (folder / "notes").exists() and (folder / "notes").read_text(), what="the start")
-        asking.cancel()
-        await asyncio.wait({asking})
+        await cancelled(asking)
     await assert_nothing_left(before)
     assert not is_running(int((folder / "notes").read_text()))

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from pallas_gateway.doors.http.bodies import AnswerAfterBody
 from pallas_gateway.limits import BodyLimits
 from tests.support.asgi import AsgiClient, Message, Receive, Scope, Send, answering, piece, respond_json
-from tests.support.waiting import eventually
+from tests.support.waiting import cancelled, eventually
 
 
 def guard(app: Any, **limits: float) -> AnswerAfterBody:
@@ -88,9 +88,7 @@ async def test_a_client_that_still_sends_when_the_gateway_stops_is_told_to_come_
     client = AsgiClient([])
     answering = asyncio.create_task(guard(reading)(client.scope, receive, client.send))
     await asyncio.sleep(0)
-    answering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await answering
+    await cancelled(answering)
     assert client.status == 503
     assert dict(client.sent[0]["headers"])[b"retry-after"] == b"5"
 

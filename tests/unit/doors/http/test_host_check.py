@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,10 @@ from pallas_gateway.config.model.deployment import Deployment, GatewaySettings
 from pallas_gateway.doors.http.host_check import HostCheck
 from tests.support.asgi import AsgiClient, answering, piece
 
-HOST = "fd00::1"
+
+def guard(**deployment: Any) -> HostCheck:
+    of = Deployment(name="test", agents={"echo": AgentSettings(module="echo")}, **deployment)
+    return HostCheck(answering(200), Configuration(of, Path("agents.yaml"), {}, FastAgentFile()))
 
 
 @pytest.mark.parametrize(
@@ -41,11 +45,8 @@ HOST = "fd00::1"
     ],
 )
 async def test_addresses_of_either_family_are_guarded_like_names(host: str, origin: str | None, status: int) -> None:
-    deployment = Deployment(name="test", host=HOST, agents={"echo": AgentSettings(module="echo")})
-    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
     client = AsgiClient([piece(more=False)], host=host, **({"origin": origin} if origin else {}))
-    app = HostCheck(answering(200), configuration)
-    await app(client.scope, client.receive, client.send)
+    await guard(host="fd00::1")(client.scope, client.receive, client.send)
 
     assert client.status == status
 
@@ -60,11 +61,9 @@ async def test_addresses_of_either_family_are_guarded_like_names(host: str, orig
 async def test_a_pattern_matches_another_scheme_but_no_host_that_another_reader_takes_for_a_different_one(
     allowed: str, origin: str, status: int
 ) -> None:
-    settings = GatewaySettings(allowed_origins=(allowed,))
-    deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")}, gateway=settings)
-    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
     client = AsgiClient([piece(more=False)], host="localhost", origin=origin)
-    await HostCheck(answering(200), configuration)(client.scope, client.receive, client.send)
+    app = guard(gateway=GatewaySettings(allowed_origins=(allowed,)))
+    await app(client.scope, client.receive, client.send)
     assert client.status == status
 
 
@@ -83,11 +82,10 @@ async def test_a_pattern_matches_another_scheme_but_no_host_that_another_reader_
 async def test_a_refused_name_is_told_with_its_setting_and_logged_once(
     headers: dict[str, str], status: int, says: str, setting: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")})
-    guard = HostCheck(answering(200), Configuration(deployment, Path("x"), {}, FastAgentFile()))
+    app = guard()
     for _ in range(3):
         client = AsgiClient([piece(more=False)], **headers)
-        await guard(client.scope, client.receive, client.send)
+        await app(client.scope, client.receive, client.send)
         assert client.status == status
         body = b"".join(message.get("body", b"") for message in client.sent)
         assert json.loads(body) == {"error": f"{says}; it can be added to gateway.{setting}"}

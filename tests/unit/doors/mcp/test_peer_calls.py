@@ -23,7 +23,7 @@ from pallas_gateway.runtime.protocols import NestedRequest, ParentCall
 from pallas_gateway.urls import ALL_AGENTS
 from tests.support.memory_hosting import Hosting, hosting
 from tests.support.memory_runtime import MemoryAgent, RecordingOutlet, say, tell_a_turn, unread
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, cancelled, eventually
 
 KEY = {"name": "ci", "sha256": hash_of("own-key"), "grants": ["run:agents"]}
 _of_parent: ContextVar[str] = ContextVar("of_parent", default="nothing")
@@ -139,9 +139,7 @@ async def test_a_peer_is_stopped_with_its_parent(tmp_path: Path) -> None:
     async with peers(tmp_path, peer := MemoryAgent(answering=gate)) as (host, calls):
         calling = asyncio.create_task(call(calls))
         await gate.wait_for_entered()
-        calling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await calling
+        await cancelled(calling)
         await eventually(lambda: not host.gateway.calls.started, what="no running call")
         await peer.until(lambda one: one.disposed == one.opened)
         assert host.metric("send_message_total", agent="peer", outcome="error") == 1

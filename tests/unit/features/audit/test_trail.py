@@ -18,6 +18,7 @@ from pallas_gateway.features.audit.audit_log import AuditLog
 from pallas_gateway.features.audit.feature import AuditFeature, AuditGate
 from pallas_gateway.features.audit.trail import AuditTrail
 from tests.support.memory_runtime import a_call
+from tests.support.waiting import cancelled
 
 ENDED = CallEnd("ok", "endTurn", 0.1, 5)
 FACTS = {"caller": "key:ci", "agent": "echo", "call_id": "1", "address": "192.0.2.7"}
@@ -76,9 +77,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_the_disk_has_an_end(
     running: Any = SimpleNamespace(call=a_call(), closers=[], is_audited=False)
     call = asyncio.create_task(AuditGate(trail).admit(running))
     await asyncio.sleep(0)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    await cancelled(call)
     assert not running.is_audited
     assert not running.closers
     answered.set()

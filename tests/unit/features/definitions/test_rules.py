@@ -79,14 +79,9 @@ def test_a_server_is_released_by_its_name_and_exists() -> None:
 
 def test_a_server_that_receives_callers_tokens_is_released_for_that() -> None:
     for release, is_refused in ((["*"], True), ({"tools": ["*"], "forwards": True}, False)):
-        found = problems(
-            {"servers": ["notes"]}, around({**RELEASED, "servers": {"notes": release}}, forwarding=["notes"])
-        )
-        assert found == (
-            {"servers.0": "server 'notes' receives the callers' tokens, and is not released for that (forwards: true)"}
-            if is_refused
-            else {}
-        )
+        floors = around({**RELEASED, "servers": {"notes": release}}, forwarding=["notes"])
+        why = "server 'notes' receives the callers' tokens, and is not released for that (forwards: true)"
+        assert problems({"servers": ["notes"]}, floors) == ({"servers.0": why} if is_refused else {})
 
 
 @pytest.mark.parametrize(

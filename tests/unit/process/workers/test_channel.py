@@ -10,7 +10,7 @@ import pytest
 from pallas_gateway.process.workers import channel as channel_module
 from pallas_gateway.process.workers.channel import ChannelEndedError, ChannelError, frame_of_call, packed
 from tests.support.channels import channel
-from tests.support.waiting import eventually
+from tests.support.waiting import cancelled, eventually
 
 VALUES = (None, True, 10**40, 0.1, "\ud800\N{GRINNING FACE}\x00\n", b"\xff", [1, ("a", 2)], {"a": [None], 3: "b"})
 
@@ -205,11 +205,9 @@ async def test_an_answer_to_a_cancelled_asker_is_ignored(service: Service, caplo
     async with channel(worker={}, parent={"one": service}) as ends:
         asked = asyncio.create_task(ends.worker.ask("one", "wait", 1))
         await eventually(lambda: service.calls, what="the call")
-        asked.cancel()
-        await asyncio.wait({asked})
+        await cancelled(asked)
         service.may_answer.set()
         assert await ends.worker.ask("one", "note", 2) == (2,)
-    assert asked.cancelled()
     assert not caplog.messages
 
 

@@ -25,7 +25,7 @@ from pallas_gateway.calls.asking.elsewhere import (
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.process.workers import forwarding
 from pallas_gateway.process.workers.forwarding import WorkerForwarding, socket_of
-from tests.support.waiting import eventually, tick
+from tests.support.waiting import cancelled, eventually, tick
 
 HERE, THERE = "0" * 8, "1" * 8
 SCOPE: dict[str, Any] = {
@@ -239,8 +239,7 @@ async def test_a_request_that_is_cancelled_is_disconnected_from_the_other_worker
 
         asking = asyncio.create_task(both.ask(app))
         await eventually(lambda: both.received, what="the beginning of the response")
-        asking.cancel()
-        await asyncio.wait({asking})
+        await cancelled(asking)
         await asyncio.wait_for(left.wait(), 20)
 
 

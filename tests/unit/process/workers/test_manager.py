@@ -32,7 +32,7 @@ from pallas_gateway.telemetry import logs
 from tests.support import fake_worker, forked
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.patient_gateway import fork_workers
-from tests.support.waiting import eventually
+from tests.support.waiting import cancelled, eventually
 
 type Fleet = Callable[..., AbstractAsyncContextManager[Run]]
 
@@ -275,8 +275,7 @@ async def test_a_worker_whose_start_is_cancelled_leaves_neither_a_process_nor_a_
     running = asyncio.create_task(run())
     for _ in range(moment):
         await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.wait({running}, timeout=20)
+    await cancelled(running)
     await assert_nothing_left(before)
     await eventually(lambda: children() <= others, what="the end of the process")
 

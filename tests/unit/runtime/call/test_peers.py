@@ -52,6 +52,10 @@ class OnePeer:
         return CallToolResult(content=[TextContent(type="text", text=self.answer)])
 
 
+def settings_of(**server: Any) -> Settings:
+    return Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL, **server)}))
+
+
 async def nothing(_: MCPAggregator) -> None:
     """The test connects."""
 
@@ -59,7 +63,7 @@ async def nothing(_: MCPAggregator) -> None:
 async def seen_by(peer: OnePeer, *, attached: bool = False, agent: str = "research", **server: Any) -> list[str]:
     """The tools that an agent with this peer has, and what one of them brings."""
     preparation.prepare()
-    settings = Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL, **server)}))
+    settings = settings_of(**server)
     downstreams = prepare_servers(settings, {URL: agent})
     servers = PeerServers(replace(a_spec("parent"), peer_calls=peer), downstreams, DownstreamLog("parent"))
     parent = ParentCall(Call("parent", Message("user", "go")), *unread())
@@ -103,9 +107,7 @@ async def test_half_a_surrogate_pair_in_a_peers_answer_is_replaced() -> None:
 
 
 async def test_a_listing_is_made_once() -> None:
-    downstreams = prepare_servers(
-        Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL)})), {URL: "research"}
-    )
+    downstreams = prepare_servers(settings_of(), {URL: "research"})
     spec = replace(a_spec("parent"), peer_calls=(peer := OnePeer()))
     servers = PeerServers(spec, downstreams, DownstreamLog("parent"))
     one = servers.listing(downstreams["peer"], ANONYMOUS)
@@ -146,8 +148,7 @@ async def ignore_progress(progress: float, total: float | None, message: str | N
 
 
 async def test_the_time_that_a_peer_may_take_does_not_count_while_the_caller_is_asked() -> None:
-    server = MCPServerSettings(transport="http", url=URL)
-    peers = prepare_servers(Settings(mcp=MCPSettings(servers={"peer": server})), {URL: "research"})
+    peers = prepare_servers(settings_of(), {URL: "research"})
     peers = {"peer": replace(peers["peer"], read_timeout_seconds=0.2)}
     servers = PeerServers(replace(a_spec("parent"), peer_calls=PeerThatAsks()), peers, DownstreamLog("parent"))
     person, loop = Person(), asyncio.get_running_loop()

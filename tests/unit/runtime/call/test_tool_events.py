@@ -1,11 +1,11 @@
 """Events of tool calls: which of several a program's question belongs to."""
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from pallas_gateway.calls.events.events import Event, EventSink
+from pallas_gateway.calls.events.events import Event
 from pallas_gateway.calls.events.progress import ProgressCounter
 from pallas_gateway.runtime.call.tool_events import ToolEvents
 from tests.support.waiting import Changes, tick
@@ -18,8 +18,7 @@ class _Nowhere:
         return lambda *_, **__: None
 
 
-def events() -> ToolEvents:
-    return ToolEvents(cast("EventSink", _Nowhere()), {}, cast("Any", _Nowhere()))
+_NOWHERE: Any = _Nowhere()
 
 
 class _Told(_Nowhere):
@@ -36,13 +35,13 @@ class _Told(_Nowhere):
         self.changes.announce()
 
 
-def reporting_to(sink: _Told) -> ToolEvents:
-    return ToolEvents(sink, {}, cast("Any", _Nowhere()))
+def events(sink: Any = _NOWHERE) -> ToolEvents:
+    return ToolEvents(sink, {}, _NOWHERE)
 
 
 async def test_progress_of_a_server_is_passed_on_and_never_ends_its_tool_call() -> None:
     sink = _Told()
-    tools = reporting_to(sink)
+    tools = events(sink)
     one, other = [await tools.on_tool_start("copy", server, None, server) for server in ("files", "disks")]
     await tools.on_tool_progress(one, 1, 2, "half")
     await tools.on_tool_progress(other, 2, 2, None)
@@ -60,7 +59,7 @@ async def test_progress_of_a_server_is_passed_on_and_never_ends_its_tool_call() 
 @pytest.mark.parametrize("end", ["complete", "abandon"])
 async def test_of_progress_in_quick_succession_the_first_and_the_last_are_sent(end: str) -> None:
     sink = _Told()
-    tools = reporting_to(sink)
+    tools = events(sink)
     id_ = await tools.on_tool_start("copy", "files", None, "copies")
     for number in range(100):
         await tools.on_tool_progress(id_, number, 100, None)
@@ -80,7 +79,7 @@ async def _abandoned(tools: ToolEvents) -> None:
 async def test_progress_that_is_held_back_is_sent_before_the_tool_call_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pallas_gateway.runtime.call.tool_events.PROGRESS_SECONDS", 0.01)
     sink = _Told()
-    tools = reporting_to(sink)
+    tools = events(sink)
     id_ = await tools.on_tool_start("copy", "files", None, "copies")
     await tools.on_tool_progress(id_, 1, None, "first")
     await tools.on_tool_progress(id_, 2, None, "second")

@@ -16,7 +16,7 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime.loading import importer
 from pallas_gateway.runtime.loading.importer import Imports
-from tests.support.waiting import eventually
+from tests.support.waiting import cancelled, eventually
 
 GOOD = "from fast_agent import FastAgent\nfast = FastAgent('good', parse_cli_args=False)\n"
 _packages = itertools.count()
@@ -191,8 +191,7 @@ async def test_an_import_that_fails_after_its_agent_was_left_is_no_error(
     imports = Imports()
     agent = asyncio.create_task(imports.load_fast(late))
     await eventually(entered.is_set, what="the import")
-    agent.cancel()
-    await asyncio.wait({agent})
+    await cancelled(agent)
     over.set()
     await eventually(lambda: not imports._running, what="the import's end")
     del agent

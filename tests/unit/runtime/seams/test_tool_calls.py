@@ -11,7 +11,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.runtime.scope import CallScope, Operations, entered
 from pallas_gateway.runtime.seams.tool_calls import contradicts_listing, execute_on_server, handle_change
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, cancelled
 
 
 @dataclass
@@ -194,9 +194,7 @@ async def test_a_cancelled_operation_is_an_error() -> None:
 
     running = asyncio.create_task(run(held, heard))
     await gate.wait_for_entered()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled(running)
     assert heard.operations == [("tools", "tool", False)]
 
 

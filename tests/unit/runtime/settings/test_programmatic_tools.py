@@ -17,6 +17,7 @@ from pallas_gateway.runtime.settings.review import review
 ON = "ptc:\n  enabled: true\n"
 CONFIG = "fastagent.config.yaml"
 SECRETS = "fastagent.secrets.yaml"
+NAMED = "named.yaml"
 OFF = "programmatic tool calling off"
 IN_FILES = pytest.mark.parametrize("file", [CONFIG, SECRETS])
 IN_ENVIRONMENT = pytest.mark.parametrize("variable", ["PTC__ENABLED", "ptc__enabled", ".env"])
@@ -53,7 +54,7 @@ def hosted(change: Callable[[Any], None] | None = None, **made_with: Any) -> boo
     fast = FastAgent("hosted", parse_cli_args=False, **made_with)
     if change is not None:
         change(settings_of(fast))
-    named = Path("named.yaml")
+    named = Path(NAMED)
     settings: Any = settings_for_hosting(fast, config_file=named if named.exists() else None)
     return bool(settings.ptc.enabled)
 
@@ -87,7 +88,7 @@ def test_each_value_that_pydantic_reads_as_true_switches_it_on(value: object) ->
     assert ProgrammaticToolCallingSettings.model_validate({"enabled": value}).enabled
 
 
-@IN_FILES
+@pytest.mark.parametrize("file", [CONFIG, SECRETS, NAMED])
 def test_hosting_switches_it_off_of_a_file(file: str, caplog: pytest.LogCaptureFixture) -> None:
     add(file, ON)
     assert not hosted()
@@ -99,12 +100,6 @@ def test_hosting_switches_it_off_of_the_environment(
     variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     in_environment(variable, monkeypatch)
-    assert not hosted()
-    assert caplog.messages == [OFF]
-
-
-def test_hosting_switches_it_off_of_the_file_that_the_project_names(caplog: pytest.LogCaptureFixture) -> None:
-    add("named.yaml", ON)
     assert not hosted()
     assert caplog.messages == [OFF]
 

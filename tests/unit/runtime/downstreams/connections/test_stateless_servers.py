@@ -17,6 +17,7 @@ from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections import stateless_servers
 from pallas_gateway.runtime.downstreams.connections.stateless_servers import PostDispatcher
 from tests.support.listener import serve_app
+from tests.support.waiting import cancelled
 
 URL = "http://server.test/mcp"
 EVENTS = {"content-type": "text/event-stream"}
@@ -154,10 +155,8 @@ async def test_a_cancelled_request_ends_its_post_and_sends_nothing_else() -> Non
     async with posting(answer) as (dispatcher, _):
         sending = asyncio.create_task(dispatcher.send_raw_request("tools/call", {}))
         await entered.wait()
-        sending.cancel()
-        await asyncio.wait({sending})
+        await cancelled(sending)
 
-    assert sending.cancelled()
     assert methods == ["tools/call"]
 
 
