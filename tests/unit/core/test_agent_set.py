@@ -145,32 +145,24 @@ async def test_a_changed_agent_that_is_not_up_is_started_by_its_new_entry(tmp_pa
         assert [spec.max_iterations for spec in runtime.specs] == [15, 3]
 
 
-async def test_an_agent_that_comes_up_by_what_was_edited_before_the_reload_asks_for_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("edited", [True, False])
+async def test_an_agent_that_comes_up_by_what_was_edited_before_the_reload_asks_for_another(
+    edited: bool, tmp_path: Path
+) -> None:
     gate, asked = Gate(), asyncio.Event()
     memory = MemoryAgent(starting=gate)
     async with hosting(tmp_path, {"a": memory}, {"a": {}}) as host:
         host.gateway.when_outdated(asked.set)
         await gate.wait_for_entered()
-        memory.edited = True  # too late for the start under way
+        memory.edited = edited  # too late for the start under way
         await host.reload({"a": {}})
         assert not asked.is_set()
         gate.open()
         await host.up("a")
-        assert asked.is_set()
+        assert (memory.starts, asked.is_set()) == (1, edited)
         before = host.agent("a").runtime
-        assert (await host.reload({"a": {}})).changed == ("a",)
-        assert host.agent("a").runtime is not before
-
-
-async def test_an_agent_that_comes_up_after_a_reload_as_it_should_asks_for_nothing(tmp_path: Path) -> None:
-    gate, asked = Gate(), asyncio.Event()
-    async with hosting(tmp_path, {"a": MemoryAgent(starting=gate)}, {"a": {}}) as host:
-        host.gateway.when_outdated(asked.set)
-        await gate.wait_for_entered()
-        await host.reload({"a": {}})
-        gate.open()
-        await host.up("a")
-        assert (host.memory["a"].starts, asked.is_set()) == (1, False)
+        assert (await host.reload({"a": {}})).changed == (("a",) if edited else ())
+        assert (host.agent("a").runtime is before) == (not edited)
 
 
 async def test_an_agent_that_came_up_while_others_were_prepared_is_looked_at_too(tmp_path: Path) -> None:

@@ -90,18 +90,16 @@ def events_in(file: Path) -> Iterator[Event]:
         values = _assigned(tree.body) | _assigned(ast.walk(function)) if found else {}
         for call, (method, logger, message) in found:
             level = LEVELS[method] or ", ".join(_levels(function) or _levels(tree))
-            about = (_logger(logger, source), level, tuple(_fields(method, call, values)))
+            about = (_logger(logger, source), level, tuple(_fields(call, values)))
             texts = _texts(message, values)
             assert texts, f"{file.name}:{call.lineno}: the message is no constant"
             for text in texts:
                 yield Event(about[0], _constant(text), *about[1:], _comment(lines, call.lineno))
 
 
-def _fields(method: str, call: ast.Call, values: Values) -> Iterator[str]:
+def _fields(call: ast.Call, values: Values) -> Iterator[str]:
     given = {one.arg: one.value for one in call.keywords}
     yield from dict.fromkeys(_keys(given["extra"], values) if "extra" in given else ())
-    if method == "exception" or "exc_info" in given:
-        yield "exception"
 
 
 def _logged(call: ast.Call) -> tuple[str, ast.expr, ast.expr] | None:
@@ -150,8 +148,6 @@ def _texts(node: ast.expr, values: Values) -> list[str]:
             return [text for value in values.get(name, ()) for text in _texts(value, {})]
         case ast.Dict(values=entries):
             return [text for value in entries for text in _texts(value, values)]
-        case ast.IfExp(body=one, orelse=other):
-            return [*_texts(one, values), *_texts(other, values)]
     return []
 
 
@@ -165,8 +161,6 @@ def _keys(node: ast.expr | None, values: Values) -> Iterator[str]:
                 yield from _keys(value, {one: found for one, found in values.items() if one != name})
         case ast.IfExp(body=one, orelse=other):
             yield from (*_keys(one, values), *_keys(other, values))
-        case ast.Call(func=ast.Name(id="dict"), keywords=named):
-            yield from (one.arg for one in named if one.arg)
         case _:
             yield "…"
 

@@ -56,42 +56,11 @@ MISTAKES = [
         )
         for what, first, outer, line in (("lists", "[x]", "[{}]", 4), ("merges", "{b: x}", "{{<<: [{}]}}", 3))
     ),
-    Mistake("no name", ONE.removeprefix("name: demo\n"), ["agents.yaml: name: is required"]),
-    Mistake(
-        "a key itself in the place of its hash",
-        GATEWAY + f"  auth:\n    tokens:\n      - {{name: ci, key: pgw_secret, sha256: {'a' * 64}}}\n",
-        [
-            "agents.yaml:8: gateway.auth.tokens.0.key: unknown key; only its hash stands here, as sha256: "
-            "'pallas-gateway token new NAME' makes both"
-        ],
-    ),
-    Mistake(
-        "a registry name too long",
-        ONE + f"namespace: {'n' * 194}\n",
-        ["agents.yaml:3: agents.jarvis: its registry name with the namespace is longer than 200 characters"],
-    ),
-    *(
-        Mistake(
-            f"a syslog server without {what}",
-            GATEWAY + f"  audit_log: {value}\n",
-            [f"agents.yaml:6: gateway.audit_log: '{value}' is neither syslog:HOST:PORT nor syslog:/PATH"],
-        )
-        for what, value in (
-            ("a port", "syslog:log.example.com"),
-            ("a host", "syslog::514"),
-            ("a number as port", "syslog:log:high"),
-        )
-    ),
     Mistake(
         "the registry's port in per-port mode",
         ONE + "    port: 24200\n",
         ["agents.yaml:5: agents.jarvis.port: port 24200 is already taken by registry_port"],
         PER_PORT,
-    ),
-    Mistake(
-        "the database by both of its names",
-        f"{GATEWAY}  database: sqlite:///a.db\n  threads: sqlite:///b.db\n",
-        ["agents.yaml:7: gateway.threads: is another name of 'database', which is given as well; keep one of them"],
     ),
     Mistake(
         "no ports in per-port mode",
@@ -107,34 +76,6 @@ MISTAKES = [
         TWO,
         ["agents.yaml:5: agents.research.port: is required with --agent"],
         Overrides(agent="research"),
-    ),
-    Mistake(
-        "an unknown dependency",
-        TWO + "    depends_on:\n      - jarvis\n      - jravis\n",
-        ["agents.yaml:9: agents.research.depends_on: no agent 'jravis' (did you mean 'jarvis'?)"],
-    ),
-    Mistake(
-        "an unknown sub-agent",
-        TWO + "    agents:\n      - jarvis\n      - jravis\n",
-        ["agents.yaml:9: agents.research.agents: no agent 'jravis' (did you mean 'jarvis'?)"],
-    ),
-    Mistake(
-        "an instruction twice, and a card",
-        DECLARED + "    instruction_file: jarvis.md\n    card: jarvis.md\n",
-        [
-            f"agents.yaml:{line}: agents.jarvis.{key}: stands beside instruction; an agent has one of module, "
-            "instruction, instruction_file and card"
-            for line, key in ((5, "instruction_file"), (6, "card"))
-        ],
-    ),
-    Mistake(
-        "keys of an instruction beside a module",
-        ONE + "    servers: [argos]\n    model: passthrough\n    tools: [search]\n",
-        [
-            f"agents.yaml:{line}: agents.jarvis.{key}: goes with instruction or instruction_file; a module says this "
-            "itself"
-            for line, key in ((5, "servers"), (6, "model"), (7, "tools"))
-        ],
     ),
     Mistake(
         "a value that is wrong by itself is not judged by rules too",
@@ -178,48 +119,6 @@ MISTAKES = [
             ),
             f"agents.yaml:11: gateway.trusted_proxies.4: {TEXT}",
         ],
-    ),
-    *(
-        Mistake(
-            f"{what} instead of a hash",
-            GATEWAY + f"  auth:\n    tokens:\n      - {{name: ci, sha256: {value}}}\n",
-            [
-                "agents.yaml:8: gateway.auth.tokens.0.sha256: must be a SHA-256 hash of 64 hexadecimal digits in "
-                "quotes, or a list of a new and an old one; 'pallas-gateway token new NAME' makes one"
-            ],
-        )
-        for what, value in {
-            "a key": "pgw_secret",
-            "a number": "1" * 64,
-            "three": str(["a" * 64] * 3),
-            "none": "[]",
-        }.items()
-    ),
-    *(
-        Mistake(
-            f"a trace_url {what}",
-            GATEWAY + f"  trace_url: {value}\n",
-            [
-                "agents.yaml:6: gateway.trace_url: must be an http:// or https:// URL that contains {trace_id}, "
-                "without a user or password"
-            ],
-        )
-        for what, value in {
-            "without a place for the id": "https://jaeger.example.com/trace",
-            "that a browser would run": "'javascript:alert({trace_id})'",
-            "with a password": "'https://ann:pw@jaeger.example.com/{trace_id}'",
-        }.items()
-    ),
-    *(
-        Mistake(
-            f"the caller of a limit: {caller}",
-            GATEWAY + f"  limits:\n    rules: [{{caller: '{caller}', calls_at_once: 1}}]\n",
-            [
-                f"agents.yaml:7: gateway.limits.rules.0.caller: '{caller}' matches no caller; callers are "
-                f"key:{caller} or token:{caller}, and anonymous"
-            ],
-        )
-        for caller in ("team-a", "key", "key:", "Key:a", "bo*", "anonymou", "anonymous-*")
     ),
     Mistake(
         "two keys of one name, and one key with two names",
@@ -283,22 +182,30 @@ MISTAKES = [
             "agents.yaml:11: gateway.limits.rules.3: is named 'ci', as rule 3; give it a name of its own",
         ],
     ),
-    Mistake(
-        "an authorization server in clear text",
-        GATEWAY
-        + "  auth:\n    jwt:\n      issuer: http://login.example.com\n      jwks_uri: http://127.0.0.1.example.com/jwks\n"
-        "      authorization_servers: [https://a, http://localhost.example.com]\n",
-        [
-            f"agents.yaml:8: gateway.auth.jwt.issuer: {CLEAR_TEXT}",
-            f"agents.yaml:9: gateway.auth.jwt.jwks_uri: {CLEAR_TEXT}",
-            f"agents.yaml:10: gateway.auth.jwt.authorization_servers.1: {CLEAR_TEXT}",
-        ],
-    ),
 ]
 
 type Told = dict[str, str | tuple[str, ...]]
 """What stands in the file, and its problems: each with its line, if that is not the first one of the text."""
 FILES: Told = {
+    ONE.removeprefix("name: demo\n"): "name: is required",
+    f"{ONE}namespace: {'n' * 194}\n": (
+        "3: agents.jarvis: its registry name with the namespace is longer than 200 characters"
+    ),
+    TWO + "    depends_on:\n      - jarvis\n      - jravis\n": (
+        "9: agents.research.depends_on: no agent 'jravis' (did you mean 'jarvis'?)"
+    ),
+    TWO + "    agents:\n      - jarvis\n      - jravis\n": (
+        "9: agents.research.agents: no agent 'jravis' (did you mean 'jarvis'?)"
+    ),
+    DECLARED + "    instruction_file: jarvis.md\n    card: jarvis.md\n": tuple(
+        f"{line}: agents.jarvis.{key}: stands beside instruction; an agent has one of module, instruction, "
+        "instruction_file and card"
+        for line, key in ((5, "instruction_file"), (6, "card"))
+    ),
+    ONE + "    servers: [argos]\n    model: passthrough\n    tools: [search]\n": tuple(
+        f"{line}: agents.jarvis.{key}: goes with instruction or instruction_file; a module says this itself"
+        for line, key in ((5, "servers"), (6, "model"), (7, "tools"))
+    ),
     "# later\n": "is empty; agents.example.yaml shows what belongs in it",
     "- jarvis\n": "must be a mapping of keys, such as 'name: my-project'",
     "name: demo\nagents: {jarvis\n": "3: not valid YAML: a bracket or brace is not closed",
@@ -461,6 +368,47 @@ IN_INSTRUCTED: Told = {
     ),
 }
 IN_GATEWAY: Told = {
+    **{
+        f"audit_log: {value}": f"audit_log: '{value}' is neither syslog:HOST:PORT nor syslog:/PATH"
+        for value in ("syslog:log.example.com", "syslog::514", "syslog:log:high")
+    },
+    "database: sqlite:///a.db\n  threads: sqlite:///b.db": (
+        "7: threads: is another name of 'database', which is given as well; keep one of them"
+    ),
+    **{
+        f"trace_url: {value}": (
+            "trace_url: must be an http:// or https:// URL that contains {trace_id}, without a user or password"
+        )
+        for value in (
+            "https://jaeger.example.com/trace",
+            "'javascript:alert({trace_id})'",
+            "'https://ann:pw@jaeger.example.com/{trace_id}'",
+        )
+    },
+    **{
+        f"limits:\n    rules: [{{caller: '{caller}', calls_at_once: 1}}]": (
+            f"7: limits.rules.0.caller: '{caller}' matches no caller; callers are key:{caller} or token:{caller}, and "
+            "anonymous"
+        )
+        for caller in ("team-a", "key", "key:", "Key:a", "bo*", "anonymou", "anonymous-*")
+    },
+    "auth:\n    jwt:\n      issuer: http://login.example.com\n      jwks_uri: http://127.0.0.1.example.com/jwks\n"
+    "      authorization_servers: [https://a, http://localhost.example.com]": (
+        f"8: auth.jwt.issuer: {CLEAR_TEXT}",
+        f"9: auth.jwt.jwks_uri: {CLEAR_TEXT}",
+        f"10: auth.jwt.authorization_servers.1: {CLEAR_TEXT}",
+    ),
+    **{
+        f"auth:\n    tokens:\n      - {{name: ci, sha256: {value}}}": (
+            "8: auth.tokens.0.sha256: must be a SHA-256 hash of 64 hexadecimal digits in quotes, or a list of a new "
+            "and an old one; 'pallas-gateway token new NAME' makes one"
+        )
+        for value in ("pgw_secret", "1" * 64, [f"{'a' * 64}"] * 3, [])
+    },
+    f"auth:\n    tokens:\n      - {{name: ci, key: pgw_secret, sha256: {'a' * 64}}}": (
+        "8: auth.tokens.0.key: unknown key; only its hash stands here, as sha256: 'pallas-gateway token new NAME' "
+        "makes both"
+    ),
     "perport: true": "perport: unknown key (did you mean 'per_port'?)",
     "tokens: []": "tokens: unknown key; it belongs under gateway.auth",
     "namespace: com.example": "namespace: unknown key; it belongs beside gateway",

@@ -325,18 +325,28 @@ async def test_all_providers_are_asked_at_once_and_each_is_a_line(caplog: pytest
     assert KEY not in caplog.text + repr([vars(record) for record in caplog.records])
 
 
+@pytest.mark.parametrize(
+    ("provider", "latest", "up", "level"),
+    [
+        (CLAUDE, ("ok", None), 1, "INFO"),
+        (OPENAI, ("failed", "the key was refused (HTTP 401)"), 0, "WARNING"),
+        (BEDROCK, ("not checked", "there is no check for this provider"), None, "INFO"),
+    ],
+)
+async def test_a_provider_is_up_or_down_or_neither_if_it_was_not_checked(
+    provider: LlmProvider, latest: tuple[str, str | None], up: int | None, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pallas.preflight")
+    async with flight() as one:
+        await one.preflight.run([provider])
+        assert (one.latest(provider), one.up(provider.name)) == (latest, up)
+    assert lines(caplog) == [(level, provider.name)]
+
+
 async def test_only_providers_whose_models_are_used_count() -> None:
     async with flight() as one:
         await one.preflight.run([CLAUDE, replace(OPENAI, model=None)])
-        assert one.latest(CLAUDE) == ("ok", None)
         assert (one.up("anthropic"), one.up("openai")) == (1, None)
-
-
-async def test_a_provider_that_failed_is_down() -> None:
-    async with flight() as one:
-        await one.preflight.run([OPENAI])
-        assert one.latest(OPENAI) == ("failed", "the key was refused (HTTP 401)")
-        assert one.up("openai") == 0
 
 
 async def test_an_agent_without_a_provider_has_no_result() -> None:
@@ -366,15 +376,6 @@ async def test_a_provider_is_up_while_all_of_its_models_are() -> None:
         await one.preflight.result(other)
         assert one.up("anthropic") == 0
         assert one.latest(CLAUDE) == ("ok", None)
-
-
-async def test_a_provider_that_was_not_checked_is_neither_up_nor_down(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="pallas.preflight")
-    async with flight() as one:
-        await one.preflight.run([BEDROCK])
-        assert one.latest(BEDROCK) == ("not checked", "there is no check for this provider")
-        assert one.up("bedrock") is None
-    assert lines(caplog) == [("INFO", "bedrock")]
 
 
 async def test_a_fresh_result_is_not_asked_for_again() -> None:

@@ -91,14 +91,13 @@ class Run:
         )
         self.running = asyncio.create_task(self.fleet.run(self.stop))
 
-    def heard(self, number: int) -> list[str]:
-        file = self.folder / f"heard-{number}"
+    def heard(self, number: int, what: str = "heard") -> list[str]:
+        file = self.folder / f"{what}-{number}"
         return file.read_text().splitlines() if file.exists() else []
 
     def starts(self, number: int) -> list[str]:
         """The restarts that each process with this number was told to count."""
-        file = self.folder / f"starts-{number}"
-        return file.read_text().splitlines() if file.exists() else []
+        return self.heard(number, "starts")
 
     async def until_announced(self) -> None:
         await eventually(lambda: self.announced or self.running.done(), what="an announcement")
@@ -169,23 +168,22 @@ async def test_who_waits_to_be_accepted_at_the_end_is_told_that_the_gateway_stop
     assert said.startswith("HTTP/1.1 503 ")
 
 
-async def test_a_worker_that_cannot_start_ends_the_fleet_with_its_reason(fleet: Fleet) -> None:
-    async with fleet(["fails"], ["fails"]) as run:
-        with pytest.raises(WorkersError, match=f"worker . could not start: {fake_worker.FAILURE}$"):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"one": ["fails"], "two": ["fails"]}, f"worker . could not start: {fake_worker.FAILURE}$"),
+        ({"one": ["crashes"], "two": ["crashes"]}, "could not start: exit code 3"),
+        ({"command": ("/nowhere/python",)}, "No such file"),
+    ],
+    ids=["says why", "ends by itself", "is not there"],
+)
+async def test_a_worker_that_cannot_start_ends_the_fleet_with_its_reason(
+    options: dict[str, Any], why: str, fleet: Fleet
+) -> None:
+    async with fleet(**options) as run:
+        with pytest.raises(WorkersError, match=why):
             await run.ends()
     assert run.announced == []
-
-
-async def test_one_that_ends_by_itself_before_any_was_ready_ends_the_fleet_too(fleet: Fleet) -> None:
-    async with fleet(["crashes"], ["crashes"]) as run:
-        with pytest.raises(WorkersError, match="could not start: exit code 3"):
-            await run.ends()
-
-
-async def test_a_program_that_is_not_there_ends_the_fleet(fleet: Fleet) -> None:
-    async with fleet(command=("/nowhere/python",)) as run:
-        with pytest.raises(WorkersError, match="No such file"):
-            await run.ends()
 
 
 async def test_one_that_is_killed_at_its_start_is_tried_again(fleet: Fleet) -> None:
