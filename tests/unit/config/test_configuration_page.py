@@ -52,11 +52,8 @@ def test_every_key_has_a_meaning() -> None:
             assert known.description, f"{model.__name__}.{key}"
 
 
-def test_the_schema_accepts_what_the_loader_accepts() -> None:
+def test_the_schema_accepts_what_the_loader_accepts_also_by_older_names() -> None:
     validator().validate(yaml.safe_load(GOOD))
-
-
-def test_the_schema_has_older_names_of_keys() -> None:
     validator().validate({**yaml.safe_load(GOOD), "gateway": {"threads": "sqlite:///pallas.db"}})
 
 

@@ -148,13 +148,6 @@ def test_an_agent_that_people_have_deleted_leaves_no_series() -> None:
     assert generate_latest(metrics.registry) == before
 
 
-def test_two_gateways_count_apart() -> None:
-    one, another = Metrics(CollectorRegistry()), Metrics(CollectorRegistry())
-    one.send_message.labels("echo", "ok").inc()
-    labels = {"agent": "echo", "outcome": "ok"}
-    assert another.registry.get_sample_value("pallas_send_message_total", labels) is None
-
-
 @pytest.mark.parametrize("encode", [generate_latest, openmetrics])
 async def test_metrics_that_the_library_writes_are_written_outside_the_event_loop(
     metrics: Metrics, encode: Callable[[Collector], bytes]
