@@ -200,9 +200,11 @@ def test_an_entry_of_a_policy_may_name_tools_of_a_server(pattern: str, names: bo
 
 def test_arguments_of_a_tool_are_shown_whole_or_it_is_said_that_they_are_cut() -> None:
     assert approval_question("files/write", {"text": "ä" * 10_000}).message.endswith('ä"\n}')
-    cut = approval_question("files/write", {"text": "a" * 20_000}).message
-    assert "(cut: " in cut
-    assert len(cut) < LONGEST_ARGUMENTS + 200
+    for letter in ("a", "\u200b"):
+        cut = approval_question("files/write", {"text": letter * 20_000}).message
+        assert "(cut: " in cut
+        assert "of 20016 are not shown)" in cut
+        assert len(cut) < LONGEST_ARGUMENTS + 200
 
 
 @pytest.mark.parametrize(
@@ -232,12 +234,6 @@ def test_a_tool_with_an_invisible_character_in_its_name_does_not_look_like_anoth
     question = approval_question("files/read\u200b\n", {})
     assert question.message.startswith(r"May the tool files/read\u200b\u000a run")
     assert question.tool == "files/read\u200b\n"
-
-
-def test_arguments_of_invisible_characters_only_are_cut_and_this_is_said() -> None:
-    message = approval_question("files/write", {"text": "\u200b" * 20_000}).message
-    assert "of 20016 are not shown)" in message
-    assert len(message) < LONGEST_ARGUMENTS + 200
 
 
 def test_a_hostile_schema_is_read_harmlessly_and_choices_in_linear_time() -> None:

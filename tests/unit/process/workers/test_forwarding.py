@@ -209,7 +209,8 @@ async def test_a_call_that_was_taken_is_lost_with_its_worker_and_a_stream_that_h
         assert both.received == [START, part(b"first"), part(b"cut", more=False)]
 
 
-async def test_a_client_that_leaves_is_disconnected_from_the_other_worker() -> None:
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_client_that_leaves_is_disconnected_from_the_other_worker(is_cancelled: bool) -> None:
     async with pair() as both:
         left = asyncio.Event()
 
@@ -221,26 +222,13 @@ async def test_a_client_that_leaves_is_disconnected_from_the_other_worker() -> N
 
         asking = asyncio.create_task(both.ask(app))
         await eventually(lambda: both.received, what="the beginning of the response")
-        both.leaves.set()
-        assert await asking
+        if is_cancelled:
+            await cancelled(asking)
+        else:
+            both.leaves.set()
+            assert await asking
         await asyncio.wait_for(left.wait(), 20)
         assert both.received == [START]
-
-
-async def test_a_request_that_is_cancelled_is_disconnected_from_the_other_worker() -> None:
-    async with pair() as both:
-        left = asyncio.Event()
-
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            await send(START)
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            left.set()
-
-        asking = asyncio.create_task(both.ask(app))
-        await eventually(lambda: both.received, what="the beginning of the response")
-        await cancelled(asking)
-        await asyncio.wait_for(left.wait(), 20)
 
 
 async def test_a_client_that_reads_slowly_slows_the_response_of_the_other_worker_down() -> None:

@@ -19,8 +19,7 @@ CONFIG = "fastagent.config.yaml"
 SECRETS = "fastagent.secrets.yaml"
 NAMED = "named.yaml"
 OFF = "programmatic tool calling off"
-IN_FILES = pytest.mark.parametrize("file", [CONFIG, SECRETS])
-IN_ENVIRONMENT = pytest.mark.parametrize("variable", ["PTC__ENABLED", "ptc__enabled", ".env"])
+VARIABLES = ["PTC__ENABLED", "ptc__enabled", ".env"]
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +58,7 @@ def hosted(change: Callable[[Any], None] | None = None, **made_with: Any) -> boo
     return bool(settings.ptc.enabled)
 
 
-@IN_FILES
+@pytest.mark.parametrize("file", [CONFIG, SECRETS])
 def test_check_refuses_it_in_a_file_with_its_line(file: str) -> None:
     add(file, ON)
     line = len(Path(file).read_text().splitlines())
@@ -68,7 +67,7 @@ def test_check_refuses_it_in_a_file_with_its_line(file: str) -> None:
     assert problem.endswith("; remove the key, or set it to false")
 
 
-@IN_ENVIRONMENT
+@pytest.mark.parametrize("variable", VARIABLES)
 def test_check_refuses_it_in_the_environment(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     in_environment(variable, monkeypatch)
     (problem,) = problems()
@@ -88,18 +87,14 @@ def test_each_value_that_pydantic_reads_as_true_switches_it_on(value: object) ->
     assert ProgrammaticToolCallingSettings.model_validate({"enabled": value}).enabled
 
 
-@pytest.mark.parametrize("file", [CONFIG, SECRETS, NAMED])
-def test_hosting_switches_it_off_of_a_file(file: str, caplog: pytest.LogCaptureFixture) -> None:
-    add(file, ON)
-    assert not hosted()
-    assert caplog.messages == [OFF]
-
-
-@IN_ENVIRONMENT
-def test_hosting_switches_it_off_of_the_environment(
-    variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("where", [CONFIG, SECRETS, NAMED, *VARIABLES])
+def test_hosting_switches_it_off_of_a_file_and_of_the_environment(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    in_environment(variable, monkeypatch)
+    if where in VARIABLES:
+        in_environment(where, monkeypatch)
+    else:
+        add(where, ON)
     assert not hosted()
     assert caplog.messages == [OFF]
 
