@@ -21,7 +21,7 @@ def documented(reason: str) -> set[int]:
 
 @pytest.mark.parametrize("reason", BY_REASON)
 def test_each_reason_with_a_status_of_its_own_is_in_the_document(reason: str) -> None:
-    assert BY_REASON[reason] in documented(reason)
+    assert response_to(ApiError("why", reason=reason)).status_code in documented(reason)
 
 
 @pytest.mark.parametrize("reason", [CANCELLED.error_reason, "llm_error", "abandoned"])
@@ -36,4 +36,3 @@ def test_a_refusal_that_is_not_listed_is_422_as_the_document_says() -> None:
 
 def test_another_method_is_405_as_the_document_says() -> None:
     assert documented("method_not_allowed") == {405}
-    assert response_to(ApiError("why", reason="no_owner")).status_code == 403
