@@ -77,23 +77,22 @@ class Course:
     steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 5)), max_size=30),
     at_once=st.sampled_from([None, 1, 2]),
 )
-def test_no_course_of_calls_leaves_one_in_the_list(steps: Sequence[tuple[Step, int]], at_once: int | None) -> None:
-    async def play() -> None:
-        gate = Gate()
-        memory = MemoryAgent(_answer, answering=gate, turns_so_far=(TURN,))
-        async with ready(memory, calls=at_once, queue_seconds=60) as hosting:
-            course = Course(hosting, gate)
-            for step, which in steps:
-                await course.take(step, which)
-            results = await course.finish()
-            calls = hosting.calls
-            assert (len(calls.running()), calls.running(), hosting.calls.started) == (0, [], 0)
-            started = [one for one in results if not isinstance(one, asyncio.CancelledError)]
-            assert len(started) <= len(calls.recent()) <= course.begun
-            for result, reason in [(one, one.reason) for one in results if isinstance(one, CallFailedError)]:
-                assert (str(result), reason) == ("The call was ended by key:ops.", "cancelled")
-
-    asyncio.run(play())
+async def test_no_course_of_calls_leaves_one_in_the_list(
+    steps: Sequence[tuple[Step, int]], at_once: int | None
+) -> None:
+    gate = Gate()
+    memory = MemoryAgent(_answer, answering=gate, turns_so_far=(TURN,))
+    async with ready(memory, calls=at_once, queue_seconds=60) as hosting:
+        course = Course(hosting, gate)
+        for step, which in steps:
+            await course.take(step, which)
+        results = await course.finish()
+        calls = hosting.calls
+        assert (len(calls.running()), calls.running(), hosting.calls.started) == (0, [], 0)
+        started = [one for one in results if not isinstance(one, asyncio.CancelledError)]
+        assert len(started) <= len(calls.recent()) <= course.begun
+        for result, reason in [(one, one.reason) for one in results if isinstance(one, CallFailedError)]:
+            assert (str(result), reason) == ("The call was ended by key:ops.", "cancelled")
 
 
 async def test_a_refused_call_was_not_started_and_is_not_kept() -> None:
