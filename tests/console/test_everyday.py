@@ -79,6 +79,8 @@ async def test_a_clipboard_that_refuses_is_a_message(talk: Talking, pages: Pages
 # --- a link to a conversation ----------------------------------------------------------------------------------------
 
 MISSING = "The conversation of this link is not here"
+KEYS = [{"name": name, "sha256": hash_of(name), "grants": ["run:agents"]} for name in ("ada", "ben")]
+TWO_KEYS = {"tokens": KEYS, "anonymous": ["view:agents"]}
 
 
 async def two_conversations(page: Page) -> tuple[str, str]:
@@ -197,9 +199,7 @@ async def kept_list(kept: Talking) -> Any:
 
 
 async def test_a_link_opens_after_its_owner_has_set_a_token(tmp_path: Path, pages: Pages) -> None:
-    keys = [{"name": name, "sha256": hash_of(name), "grants": ["run:agents"]} for name in ("ada", "ben")]
-    auth = {"tokens": keys, "anonymous": ["view:agents"]}
-    async with talking(tmp_path, database="sqlite:///threads.db", auth=auth) as one:
+    async with talking(tmp_path, database="sqlite:///threads.db", auth=TWO_KEYS) as one:
         pages.expected += ["status of 401", "status of 403"]
         page = await chat(pages, one, "leaf")
         await enter(page, "ada")
@@ -217,8 +217,6 @@ async def test_a_link_opens_after_its_owner_has_set_a_token(tmp_path: Path, page
 async def test_a_list_of_an_earlier_caller_that_arrives_late_closes_no_conversation(
     tmp_path: Path, pages: Pages
 ) -> None:
-    keys = [{"name": name, "sha256": hash_of(name), "grants": ["run:agents"]} for name in ("ada", "ben")]
-    auth = {"tokens": keys, "anonymous": ["view:agents"]}
     gate, held = asyncio.Event(), asyncio.Event()
 
     async def hold_what_is_for_ben(route: Route) -> None:
@@ -227,7 +225,7 @@ async def test_a_list_of_an_earlier_caller_that_arrives_late_closes_no_conversat
             await gate.wait()
         await route.continue_()
 
-    async with talking(tmp_path, database="sqlite:///threads.db", auth=auth) as one:
+    async with talking(tmp_path, database="sqlite:///threads.db", auth=TWO_KEYS) as one:
         pages.expected += ["status of 401", "status of 403"]
         page = await chat(pages, one, "leaf")
         await enter(page, "ada")

@@ -37,11 +37,6 @@ def test_every_snippet_but_the_first_names_its_file() -> None:
     assert len(SNIPPETS) == len(re.findall(r"^```(?!console)\w+\n", TEXT, re.MULTILINE)) - 1
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\((?!http)([^)#]+)", TEXT))))
-def test_what_the_document_links_to_is_there(link: str) -> None:
-    assert (ROOT / "docs" / "operate" / link).exists()
-
-
 def test_everything_in_the_folder_is_told_of() -> None:
     for entry in DEPLOY.iterdir():
         assert f"../../deploy/{entry.name}" in TEXT
