@@ -1,7 +1,5 @@
 """Messages copied in short are those that `copy.deepcopy` makes."""
 
-from __future__ import annotations
-
 import inspect
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -44,7 +42,7 @@ class Counted(BaseModel):
     copies: int = 0
 
     @override
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Counted:
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> "Counted":
         return Counted(copies=self.copies + 1)
 
 

@@ -5,22 +5,18 @@ The controlling process adds up. A test's wait is its wall time without its CPU 
 measured is in tests/figures/costs.json, for each file and command: tests, CPU seconds and wall seconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
 import sys
 import time
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
 
 COSTS = Path(__file__).parents[1] / "figures/costs.json"
 _KEY = "costs"
@@ -40,7 +36,7 @@ class Cost:
         """Seconds in which the test used no CPU: it waited, or other processes had the cores."""
         return max(self.wall - self.cpu, 0.0)
 
-    def add(self, other: Cost) -> None:
+    def add(self, other: "Cost") -> None:
         self.cpu, self.wall, self.tests = self.cpu + other.cpu, self.wall + other.wall, self.tests + other.tests
 
 

@@ -1,22 +1,16 @@
 """Configurations with agents of the database, and callers that change these."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.downstream_servers import DownstreamServer
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.deployment import Deployment
-from pallas_gateway.features.definitions.service import Editor
+from pallas_gateway.features.definitions.service import Definitions, Editor
 from tests.support.stored_threads import services
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection
-
-    from pallas_gateway.features.definitions.service import Definitions
 
 RELEASED: dict[str, Any] = {
     "models": ["openai.*"],

@@ -1,7 +1,5 @@
 """The repository's documents, for the tests that hold them against the code and follow their links."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -8,24 +8,20 @@ A test of a time limit hastens the clock (`hastened`): the limit is longer than 
 test does not wait for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from asyncio import unix_events
+from collections.abc import Awaitable
 from threading import get_ident
 from time import monotonic, thread_time
-from typing import TYPE_CHECKING, override
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
+from typing import override
 
 SLACK_SECONDS = 0.005
 """Counted of each turn beyond its CPU time, and of each wait beyond its time limit."""
 
 
 class _Selector(selectors.DefaultSelector):
-    loop: FairLoop
+    loop: "FairLoop"
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:

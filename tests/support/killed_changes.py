@@ -4,28 +4,23 @@ Each change runs in a process of its own that kills itself with SIGKILL before i
 the end of its transaction. Prints a line of JSON for each: the change, the step, and the agent before and after.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import event
 
 from pallas_gateway.features.definitions.records import AgentNotFoundError
+from pallas_gateway.features.definitions.service import Definitions
 from tests.support.definers import SIMPLE, configured, editor
 from tests.support.stored_threads import services
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from pallas_gateway.features.definitions.service import Definitions
-
-    type Change = Callable[[Definitions, str], Awaitable[object]]
+type Change = Callable[[Definitions, str], Awaitable[object]]
 
 ANN = editor("ann")
 CHANGES: dict[str, Change] = {

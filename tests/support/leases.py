@@ -1,20 +1,14 @@
 """The time of leases, for tests of processes that are gone."""
 
-from __future__ import annotations
-
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import select, union, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database.connections import Database
 from pallas_gateway.shared.database.tables import call_leases, processes, tasks, threads
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 async def let_leases_end(url: str) -> None:

@@ -1,34 +1,28 @@
 """Gateways of in-memory agents, whose configuration a test changes."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
+from pallas_gateway.calls.call import Reply
 from pallas_gateway.composition.features import FEATURES
-from pallas_gateway.config.loading.configuration import StoredIdentity
+from pallas_gateway.config.loading.configuration import Configuration, StoredIdentity
 from pallas_gateway.config.model.agents import AgentSettings
+from pallas_gateway.core.agent_set import Changes
 from pallas_gateway.core.gateway import Gateway
+from pallas_gateway.core.hosted_agent import HostedAgent
 from pallas_gateway.core.running_call import RunningCall
 from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.urls import Addresses
 from tests.support.configuration import load_deployment
 from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pallas_gateway.calls.call import Reply
-    from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.core.agent_set import Changes
-    from pallas_gateway.core.hosted_agent import HostedAgent
 
 
 @dataclass
@@ -47,7 +41,7 @@ class Hosting:
     async def reload(self, agents: Mapping[str, Any], **gateway: Any) -> Changes:
         return await self.gateway.reload(configuration(self.folder, agents, gateway))
 
-    async def reload_stored(self, agents: Mapping[str, Any], *stored: StoredAgent) -> Changes:
+    async def reload_stored(self, agents: Mapping[str, Any], *stored: "StoredAgent") -> Changes:
         """Reload with agents of the database beside `agents`; one that has a name of those is claimed."""
         return await self.gateway.reload(with_stored(configuration(self.folder, agents, {}), stored))
 

@@ -4,20 +4,16 @@ A line for each folder of tests as it ends, with the time left by `costs.json`; 
 missing program, with the command that installs it.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.support.costs import known_costs
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 _REASON = re.compile(r"^Skipped: (.+) \((.+)\)$")
 

@@ -1,15 +1,12 @@
 """Clients of each API that read as fast as a test lets them: requests to the ASGI app, and their responses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from tests.support.asgi import Message
-    from tests.support.scripted_calls import World
+from tests.support.asgi import Message
+from tests.support.scripted_calls import World
 
 type Era = Literal["initialize", "modern"]
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -151,7 +148,7 @@ class McpClient:
         state: str | None = None,
         answers: dict[str, Any] | None = None,
         ends: bool = False,
-    ) -> McpExchange:
+    ) -> "McpExchange":
         """Call the agent; with a state, repeat the request with answers to its questions."""
         self._ids += 1
         params: dict[str, Any] = {"name": "send_message", "arguments": {"message": message}, "_meta": self._meta()}

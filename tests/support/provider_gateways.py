@@ -1,33 +1,24 @@
 """A gateway whose one agent uses a provider of models that speaks its own wire format, on loopback."""
 
-from __future__ import annotations
-
 import json
 from base64 import urlsafe_b64encode
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import pytest
 
-from tests.support.clients import MODERN_VERSION
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.clients import MODERN_VERSION, RawCall
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.providers.google_login import TOKEN_PATH, write_service_account
-from tests.support.providers.provider import ALL_KINDS, scripted_provider
+from tests.support.providers.provider import ALL_KINDS, Dialect, ScriptedProvider, scripted_provider
+from tests.support.scripted_llm import Script, Turn
 from tests.support.watching import calling
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.support.clients import RawCall
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Running
-    from tests.support.providers.provider import Dialect, ScriptedProvider
-    from tests.support.scripted_llm import Script, Turn
-
-    type Sample = tuple[str, frozenset[tuple[str, str]]]  # of a metric: its name and its labels
+type Sample = tuple[str, frozenset[tuple[str, str]]]  # of a metric: its name and its labels
 
 KEY = "key-of-this-provider-4711"
 AGENTS = ("solo", "brief", "bare", "seeing", "impatient")
@@ -110,7 +101,7 @@ class Served:
             yield call
 
     @asynccontextmanager
-    async def playing(self, script: Script | Sequence[Turn]) -> AsyncGenerator[Served]:
+    async def playing(self, script: Script | Sequence[Turn]) -> AsyncGenerator["Served"]:
         """One test's use of a gateway that several share: its own script, requests and counts."""
         self.llm.restart(script)
         self.tools.recorder.clear()

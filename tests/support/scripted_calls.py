@@ -4,26 +4,28 @@
 Clients send requests to the ASGI app and read its responses; see `protocol_clients`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, override
+from pathlib import Path
+from typing import Any, Self, override
 
+import pytest
 from hypothesis import Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from mcp_types import TextContent
 
 from pallas_gateway.calls.asking.asking import NO_QUESTIONS, Questions
 from pallas_gateway.calls.asking.pauses import PausableDeadline
-from pallas_gateway.calls.call import Reply
+from pallas_gateway.calls.call import Call, Credentials, Reply
 from pallas_gateway.calls.events import queue
 from pallas_gateway.calls.events.events import (
     Emitter,
     Event,
+    EventSink,
     FromPeer,
     StepBegan,
     TextDelta,
@@ -36,8 +38,8 @@ from pallas_gateway.calls.events.events import (
 )
 from pallas_gateway.calls.events.progress import ProgressCounter
 from pallas_gateway.calls.events.queue import StreamOptions
-from pallas_gateway.calls.questions import Question
-from pallas_gateway.calls.recording import Row
+from pallas_gateway.calls.questions import Answer, Question
+from pallas_gateway.calls.recording import Recorder, Row
 from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.core.feature import PortRoutes
 from pallas_gateway.core.gateway import Gateway
@@ -45,26 +47,12 @@ from pallas_gateway.doors.http.app import create_app
 from pallas_gateway.doors.mcp import notifications
 from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.limits import GatewayLimits, QuestionLimits
-from pallas_gateway.runtime.protocols import NestedRequest, ParentCall
+from pallas_gateway.runtime.protocols import AgentSpec, NestedRequest, ParentCall
 from pallas_gateway.urls import Addresses
+from tests.support.asgi import AsgiApp
 from tests.support.memory_hosting import configuration
 from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime
-from tests.support.virtual_time import virtual_loop
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence, Set
-    from pathlib import Path
-
-    import pytest
-    from hypothesis.stateful import RuleBasedStateMachine
-
-    from pallas_gateway.calls.call import Call, Credentials
-    from pallas_gateway.calls.events.events import EventSink
-    from pallas_gateway.calls.questions import Answer
-    from pallas_gateway.calls.recording import Recorder
-    from pallas_gateway.runtime.protocols import AgentSpec
-    from tests.support.asgi import AsgiApp
-    from tests.support.virtual_time import VirtualLoop
+from tests.support.virtual_time import VirtualLoop, virtual_loop
 
 AGENT = "user"
 PORT = 1
@@ -163,7 +151,7 @@ class ScriptedCall:
             return [row.tool_call for row in recorder.rows if row.kind == "waits"]
         return list(json.loads(self.call.checkpoint or "[]"))
 
-    def call_peer(self, world: World, peer: str) -> ScriptedCall:
+    def call_peer(self, world: "World", peer: str) -> "ScriptedCall":
         """Call another agent of the gateway, as the connection to a peer does; return its call."""
         asker = Questions(peer, self.questions, tool_call_id="call-of-peer")
         nested = NestedRequest(ParentCall(self.call, self._sink, self._options, self.questions), None, _Silent(), asker)
@@ -215,12 +203,12 @@ class _ScriptedInstance:
     tool_uses = ()
     iterations = 0
 
-    def __init__(self, script: ScriptedCall, agent: ScriptedAgent) -> None:
+    def __init__(self, script: ScriptedCall, agent: "ScriptedAgent") -> None:
         self._script = script
         self._agent = agent
 
     @property
-    def journal(self) -> _ScriptedJournal | None:
+    def journal(self) -> "_ScriptedJournal | None":
         return _ScriptedJournal() if self._agent.can_be_resumed else None
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:

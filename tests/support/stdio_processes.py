@@ -1,18 +1,14 @@
 """Settings of `stdio_program` as a downstream, and the notes of its processes."""
 
-from __future__ import annotations
-
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.protocol_messages import MISFITS
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PROGRAM = Path(__file__).parent / "stdio_program.py"
 

@@ -1,27 +1,19 @@
 """The threads API of a gateway whose downstream asks, and its streams of events."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 
-from tests.support.asking import asking_downstream
+from tests.support.asking import Asking, asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, gateway_of
+from tests.support.gateway import Agent, Running
 from tests.support.waiting import Changes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from tests.support.asking import Asking
-    from tests.support.gateway import Agent, Running
-
 
 EVENTS = {"Accept": "text/event-stream"}
 
@@ -44,12 +36,12 @@ class Api:
     async def last(self, thread_id: str) -> dict[str, Any]:
         return (await messages(self.http, thread_id))[-1]
 
-    def stream(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager["Stream"]:
         return stream_of(self.http, path, body)
 
 
 @asynccontextmanager
-async def stream_of(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> AsyncGenerator[Stream]:
+async def stream_of(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> AsyncGenerator["Stream"]:
     async with http.stream("POST", path, json=body, headers=EVENTS) as response:
         assert response.status_code == 200
         stream = Stream(response)

@@ -8,21 +8,16 @@ names it: `whole("e2e/test_protocols.py::test_name")`. Without a name it is for 
 Cells of `THINNED` parameters and of providers get it without being written.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import zlib
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
 from tests.support.costs import known_costs
 from tests.support_programs import check_needs, needed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 TIERS = ("test", "all")
 ALONE = ("conformance", "console", "deploy", "upstream")

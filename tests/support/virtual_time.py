@@ -4,22 +4,18 @@ The loop runs until it has nothing to do before a given time. The clocks that th
 the same time. Time stands still while a thread works for the loop or for a SQLite database; sockets are not waited for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 import sys
 import time
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any, override
+from types import ModuleType
+from typing import Any, override
 
 import aiosqlite.core
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
-    from types import ModuleType
 
 _BEGIN = 1000.0
 _MOST_TURNS = 20_000
@@ -32,7 +28,7 @@ _THREAD_SECONDS = 20.0
 class _Selector(selectors.DefaultSelector):
     """Never blocks: tells the loop that it has nothing to do."""
 
-    loop: VirtualLoop
+    loop: "VirtualLoop"
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:

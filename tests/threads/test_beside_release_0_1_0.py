@@ -3,49 +3,37 @@
 Every later release keeps this test: an update replaces one replica after the other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import NullPool, create_engine, inspect, text
+from sqlalchemy import Connection, NullPool, create_engine, inspect, text
 
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.shared.database.connections import Database
-from tests.support.askable_callers import INVALID_PARAMS, asked_at
+from tests.support.askable_callers import INVALID_PARAMS, Asked, asked_at
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told
-from tests.support.calling import answer_of, ask
-from tests.support.clients import CLIENT_INFO, raw_client, tool_params
+from tests.support.calling import Answer, answer_of, ask
+from tests.support.clients import CLIENT_INFO, RawClient, raw_client, tool_params
 from tests.support.commands import READY_SECONDS, started
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Project, running, write_project
 from tests.support.older_tables import migrate_to
-from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.postgresql import PostgreSql
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, hang, say, scripted_llm
 from tests.support.stored_threads import services
 from tests.support.waiting import Gate, eventually
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from sqlalchemy import Connection
-
-    from tests.support.askable_callers import Asked
-    from tests.support.calling import Answer
-    from tests.support.clients import RawClient
-    from tests.support.gateway import Project
-    from tests.support.postgresql import PostgreSql
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 RELEASE = Path(__file__).parents[1] / "release_0_1_0"
 VERSION = "2025-11-25"
@@ -286,7 +274,7 @@ def test_what_makes_a_table_stricter_is_named(after: str, names: list[str]) -> N
     assert stricter(tables("t (a TEXT, b INTEGER NOT NULL)"), tables(after)) == names
 
 
-async def tables_at(url: str) -> dict[str, Described]:
+async def tables_at(url: str) -> dict[str, "Described"]:
     database = Database(Secret(url), Path("/"))
     try:
         return await database.read(lambda sql: sql.run_sync(described))
