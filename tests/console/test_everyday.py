@@ -486,13 +486,15 @@ async def test_a_conversation_of_another_agent_is_found_and_opened_on_a_phone(ta
     await expect(found_in(page)).to_be_hidden()
 
 
-STORE = """([agent, turns]) => new Promise((resolve) => {
+STORE = """(conversations) => new Promise((resolve) => {
   indexedDB.open('pallas-gateway-console').onsuccess = ({target: {result: database}}) => {
     const transaction = database.transaction('conversations', 'readwrite');
-    const plain = {images: [], params: {}, began: 0, state: 'complete', error: '', events: [], leftOut: 0};
-    const whole = turns.map((turn) => ({...plain, ...turn}));
-    const one = {id: 'stored', agent, title: '', created: 0, changed: 1, turns: whole};
-    transaction.objectStore('conversations').put(one);
+    const nothing = {images: [], params: {}, events: [], began: 0, leftOut: 0, error: '', result: null};
+    const plain = {...nothing, state: 'complete'};
+    for (const [changed, {turns, ...one}] of conversations.entries()) {
+      const whole = {...one, title: '', created: 0, changed, turns: turns.map((turn) => ({...plain, ...turn}))};
+      transaction.objectStore('conversations').put(whole);
+    }
     transaction.oncomplete = () => { database.close(); resolve(); };
   };
 })"""
@@ -510,7 +512,7 @@ async def test_an_answer_that_another_one_has_replaced_is_shown_where_it_was_fou
         {"id": "t1", "message": "one", "result": text_result(f"{long}\n\nold **pom**elo\n\n{long}")},
         {"id": "t2", "message": "one", "result": text_result("another answer"), "replaces": "t1"},
     ]
-    await page.evaluate(STORE, [f"{talk.base_url}/agents/left/mcp", turns])
+    await page.evaluate(STORE, [{"id": "stored", "agent": f"{talk.base_url}/agents/left/mcp", "turns": turns}])
     await page.goto(f"{talk.base_url}/console/#/agents/right")
     await search_box(page).fill("**pom**elo")
     await found_in(page).click()
@@ -551,24 +553,12 @@ async def test_what_was_found_for_an_earlier_caller_is_not_shown_to_another(tmp_
         await expect(page.get_by_text("No conversation matches “apricots”.")).to_be_visible()
 
 
-FILL = """(agent) => new Promise((resolve) => {
-  indexedDB.open('pallas-gateway-console').onsuccess = ({target: {result: database}}) => {
-    const transaction = database.transaction('conversations', 'readwrite');
-    for (let number = 0; number < 500; number += 1) {
-      const turn = {id: `t${number}`, message: `message ${number}`, images: [], params: {}, began: 0, state: 'stopped',
-        error: '', result: null, events: [], leftOut: 0};
-      const one = {id: `c${number}`, agent, title: '', created: 0, changed: number, turns: [turn]};
-      transaction.objectStore('conversations').put(one);
-    }
-    transaction.oncomplete = () => { database.close(); resolve(); };
-  };
-})"""
-
-
 async def test_500_conversations_are_searched(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "right")
     await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
-    await page.evaluate(FILL, f"{talk.base_url}/agents/right/mcp")
+    turns = [{"id": f"t{number}", "message": f"message {number}", "state": "stopped"} for number in range(500)]
+    agent = f"{talk.base_url}/agents/right/mcp"
+    await page.evaluate(STORE, [{"id": f"c{turn['id']}", "agent": agent, "turns": [turn]} for turn in turns])
     await page.reload()
     entries = page.get_by_role("list", name="Conversations").get_by_role("button")
     await expect(entries).to_have_count(500)
