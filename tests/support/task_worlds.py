@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,8 @@ ACKNOWLEDGED = {"resultType", "_meta"}
 
 @dataclass
 class World:
+    """A gateway of this process with a database, and with `two` another process, `other`, which `there` asks."""
+
     served: Running
     here: RawClient
     api: httpx.AsyncClient
@@ -46,8 +48,8 @@ class World:
     llm: ScriptedLlm
     model: Gate
     database: str
-    other: Program | None = None
-    there: RawClient | None = None
+    other: Program = None  # type: ignore[assignment]
+    there: RawClient = None  # type: ignore[assignment]
 
     async def begin(self, client: RawClient | None = None, message: str = "go") -> str:
         reply = await call(client or self.here, message)
@@ -89,7 +91,6 @@ class World:
         await eventually(lambda: stored.database.is_available is up, what=f"the database up: {up}")
 
     async def kill_other(self) -> None:
-        assert self.other is not None
         self.other.signal(signal.SIGKILL)
         self.tools.gate.open()
         await let_leases_end(self.database)
@@ -109,7 +110,6 @@ class World:
     @property
     def other_url(self) -> str:
         """Where the other process is reached, without a trailing slash."""
-        assert self.other is not None
         return self.other.url.replace("localhost", "127.0.0.1")
 
     @property
@@ -143,6 +143,7 @@ async def world(
     workers: int = 1,
     claim_seconds: float = 0.05,
     level: str = "INFO",
+    rounds: Sequence[Sequence[tuple[str, str]]] = [[one] for one in ROUNDS],
     **gateway: Any,
 ) -> AsyncIterator[World]:
     """Serve a gateway whose calls become tasks at once; the model's turn number `held_turn` is held at `model`.
@@ -163,7 +164,7 @@ async def world(
         of = told.removeprefix("go") if told.startswith("go") else ""
         calls = [
             (f"tools__{name}", {"label" if name == "slow" else "text": text + of})
-            for name, text in (ROUNDS if asked.last_user_text != "nothing" else ())[turn : turn + 1]
+            for name, text in (rounds[turn] if turn < len(rounds) and told != "nothing" else ())
         ]
         results = (one.removeprefix('{"result":"').removesuffix('"}') for one in asked.tool_results.values())
         answer = call_tools(calls) if calls else say(" | ".join(results) or "nothing")
@@ -204,10 +205,11 @@ async def world(
         if other is not None:
             await asyncio.to_thread(other.wait_for, "Try:")
         here = await client(served.base_url)
-        http = httpx.AsyncClient(base_url=f"{served.base_url}/api/v1", trust_env=False)
+        http = httpx.AsyncClient(base_url=f"{served.base_url}/api/v1", trust_env=False, timeout=60)
         api = await stack.enter_async_context(http)
-        world = World(served, here, api, path / "here.log", tools, llm, gate, database_url, other)
+        world = World(served, here, api, path / "here.log", tools, llm, gate, database_url)
         if other is not None:
+            world.other = other
             world.there = await client(world.other_url)
         yield world
 

@@ -166,7 +166,6 @@ async def test_another_process_goes_on_with_a_task_after_a_kill_and_runs_nothing
     database_url: str, tmp_path: Path
 ) -> None:
     async with world(database_url, tmp_path, two=True, settings=APPROVES, audit_log="${AUDIT_LOG}") as gateway:
-        assert gateway.other is not None
         id_ = await gateway.begin(gateway.there)
         await gateway.tools.gate.wait_for_entered(1)
         gateway.other.signal(signal.SIGKILL)
@@ -190,7 +189,6 @@ async def test_an_answer_at_another_process_wakes_a_task_whose_process_was_kille
     database_url: str, tmp_path: Path
 ) -> None:
     async with world(database_url, tmp_path, two=True, settings=APPROVES) as gateway:
-        assert gateway.other is not None
         gateway.tools.gate.open()
         id_ = await gateway.begin(gateway.there)
         await gateway.status(id_, "input_required")
@@ -206,8 +204,6 @@ async def test_a_task_that_needs_the_token_of_its_caller_fails_with_its_process(
     database_url: str, tmp_path: Path
 ) -> None:
     async with world(database_url, tmp_path, two=True, audit_log="${AUDIT_LOG}") as gateway:
-        assert gateway.other is not None
-        assert gateway.there is not None
         created = await gateway.there.call_tool(
             "send_message", {"message": "go"}, meta=DECLARED, headers={"authorization": "Bearer secret-of-a-caller"}
         )
@@ -225,7 +221,6 @@ async def test_a_task_that_needs_the_token_of_its_caller_fails_with_its_process(
 
 async def test_a_cancellation_at_another_process_ends_the_run(database_url: str, tmp_path: Path) -> None:
     async with world(database_url, tmp_path, two=True) as gateway:
-        assert gateway.other is not None
         id_ = await gateway.begin(gateway.there)
         await gateway.tools.gate.wait_for_entered(1)
         await request(gateway.here, "tasks/cancel", id_)
@@ -250,7 +245,6 @@ async def test_clients_that_declare_nothing_see_nothing_of_tasks(tmp_path: Path)
 async def test_a_task_of_an_agent_that_is_gone_fails_with_that_reason(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/threads.db"
     async with world(url, tmp_path, two=True, audit_log="${AUDIT_LOG}") as gateway:
-        assert gateway.other is not None
         id_ = await gateway.begin(gateway.there)
         gateway.served.project.edit(lambda document: document["agents"].pop("solo"))
         await gateway.served.reload()
@@ -291,7 +285,6 @@ async def test_a_task_that_no_process_runs_is_listed_and_ended_at_another_gatewa
     database_url: str, tmp_path: Path
 ) -> None:
     async with world(database_url, tmp_path, two=True, settings=APPROVES, audit_log="${AUDIT_LOG}") as gateway:
-        assert gateway.other is not None
         gateway.tools.gate.open()
         id_ = await gateway.begin(gateway.there)
         await gateway.status(id_, "input_required")
@@ -340,7 +333,6 @@ async def test_callers_list_and_end_their_own_tasks_and_with_grants_those_of_oth
         for name, more in grants.items()
     ]
     async with world(database_url, tmp_path, two=True, auth={"tokens": tokens}) as gateway:
-        assert gateway.there is not None
         of = {name: {"authorization": f"Bearer {name * 8}"} for name in grants}
         async with raw_client(gateway.there.url, protocol_version="2026-07-28", bearer="ada" * 8) as ada:
             await gateway.begin(ada)

@@ -57,8 +57,6 @@ async def test_a_drain_makes_tasks_of_running_calls_and_another_process_goes_on(
     database_url: str, tmp_path: Path, size: int
 ) -> None:
     async with world(database_url, tmp_path, two=True, tasks={"after_seconds": 3600}) as gateway:
-        assert gateway.other is not None
-        assert gateway.there is not None
         calling = [asyncio.create_task(call(gateway.there)) for _ in range(size)]
         await gateway.tools.gate.wait_for_entered(size)
         gateway.other.signal(signal.SIGTERM)
@@ -159,7 +157,6 @@ async def test_a_task_that_gets_no_slot_in_another_process_waits_and_does_not_fa
         id_ = await gateway.begin(gateway.there)
         holding = asyncio.create_task(call(gateway.here, meta={}))
         await gateway.tools.gate.wait_for_entered(2)
-        assert gateway.other is not None
         gateway.other.signal(signal.SIGKILL)
         await let_leases_end(database_url)
         waits = select(tasks.c.claims).where(tasks.c.holder.is_(None), tasks.c.not_before > now())
@@ -228,7 +225,6 @@ async def test_tasks_whose_workers_are_killed_at_random_end_once_and_run_no_tool
     async with world(
         database_url, tmp_path, two=True, workers=3, claim_seconds=3600, tasks={"most_per_caller": size}
     ) as gateway:
-        assert gateway.other is not None
         workers = WorkerManager(gateway.other, tmp_path, gateway.llm, gateway.model, {})
         first = gateway.tools.gate
 
@@ -294,8 +290,6 @@ async def test_the_token_of_a_caller_is_in_no_table_and_no_log_also_if_a_tool_re
 ) -> None:
     kept = ""
     async with world(database_url, tmp_path, two=True, settings=APPROVES, level="DEBUG") as gateway:
-        assert gateway.there is not None
-        assert gateway.other is not None
         gateway.tools.gate.open()
         token = {"authorization": f"Bearer {CANARY}"}
         created = await gateway.there.call_tool(
@@ -365,7 +359,6 @@ async def test_a_task_counts_once_and_is_in_the_audit_log_as_one_call(tmp_path: 
 async def test_another_worker_goes_on_at_once_after_one_was_killed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/threads.db"
     async with world(url, tmp_path, two=True, workers=2, claim_seconds=3600, held_turn=1) as gateway:
-        assert gateway.other is not None
         workers = WorkerManager(gateway.other, tmp_path, gateway.llm, gateway.model, {})
         pid = min(workers.pids)
         async with workers.client_of(pid) as http:
