@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, EachClass, Loaded
-from pallas_gateway.telemetry.redaction import configured, hide_credentials_in_this_call
+from pallas_gateway.telemetry import redaction
 
 _PACKAGE = "fast_agent.llm"
 CHANGE = Change(
@@ -49,8 +49,8 @@ def _hidden(original: Any, name: str) -> Any:
     def read(self: Any) -> Any:
         credentials = original(self)
         is_text = isinstance(credentials, str)
-        if credentials and not (is_text and (credentials in _NO_KEYS or credentials in configured.forms)):
-            hide_credentials_in_this_call({name: credentials})
+        if credentials and not (is_text and (credentials in _NO_KEYS or credentials in redaction.configured.forms)):
+            redaction.hide_credentials_in_this_call({name: credentials})
         return credentials
 
     return read
