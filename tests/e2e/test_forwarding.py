@@ -400,7 +400,7 @@ async def test_redirect_within_the_origin_keeps_the_token(kind: str, tmp_path: P
 
 
 @pytest.mark.parametrize("where", ["another port", "another name", "another port, then back"])
-async def test_redirect_to_another_origin_takes_no_token_along(where: str, tmp_path: Path) -> None:
+async def test_a_redirect_to_another_origin_is_not_followed(where: str, tmp_path: Path) -> None:
     def away_from(name: str) -> str:
         if where == "another name":
             return away[name].url.replace("127.0.0.1", "localhost")
@@ -419,11 +419,7 @@ async def test_redirect_to_another_origin_takes_no_token_along(where: str, tmp_p
         await health(it.url(), bearer=TOKENS[ANN])
         await until_idle(it.served)
 
-    assert bearers(elsewhere.recorder.requests) <= {None}
-    assert smuggled(elsewhere.recorder) == []
+    assert elsewhere.recorder.requests == []
     for downstream in away.values():
-        paths = {
-            path: bearers(r for r in downstream.recorder.requests if r.path == path) for path in (OLD_PATH, "/mcp")
-        }
-        assert paths[OLD_PATH] == set(TOKENS.values())
-        assert paths["/mcp"] <= {None}
+        assert {request.path for request in downstream.recorder.requests} == {OLD_PATH}
+        assert bearers(downstream.recorder.requests) == set(TOKENS.values())
