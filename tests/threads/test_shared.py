@@ -1,13 +1,14 @@
 """The shared state, by any carrier: what several holders have in common."""
 
+from __future__ import annotations
+
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, override
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from hypothesis import settings
@@ -15,10 +16,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS
-from pallas_gateway.shared.protocol import Over, Shared, SharedAnswer, SharedAwayError, UsedCounter, Wanted
+from pallas_gateway.shared.protocol import Over, SharedAnswer, SharedAwayError, UsedCounter, Wanted
 from tests.support.fair_time import FairLoop
-from tests.support.postgresql import PostgreSql
-from tests.support.shared_state import CARRIERS, DAY, Carrier, Clock, wanted
+from tests.support.shared_state import CARRIERS, DAY, wanted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from pallas_gateway.shared.protocol import Shared
+    from tests.support.postgresql import PostgreSql
+    from tests.support.shared_state import Carrier, Clock
 
 MARKS = {"postgresql": [pytest.mark.needs("postgresql"), pytest.mark.whole]}
 ADMITTED = SharedAnswer(None)
