@@ -160,7 +160,7 @@ class Sql:
         """Delete what no longer counts, `seconds` after that, because clocks of replicas differ."""
         for work in (counter_rows.clean, counter_rows.clean_processes):
             await self._database.write(partial(work, seconds=seconds), share="services")
-        expired = delete(used_states).where(used_states.c.valid_until < now() - int(seconds * 1000))
+        expired = delete(used_states).where(used_states.c.valid_until <= now() - int(seconds * 1000))
         await self._database.write(lambda sql: sql.execute(expired), share="services")
 
     # Values

@@ -194,9 +194,11 @@ async def begin_of_turns() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("nested", [False, True])
-async def test_callers_take_turns_in_the_queue_of_an_agent_with_their_nested_calls_too(nested: bool) -> None:
-    one, gate = admission(own=1, queue_seconds=LONG), Gate()
+@pytest.mark.parametrize(("queue", "nested"), [("own", False), ("own", True), ("gateway", False)])
+async def test_callers_take_turns_in_both_queues_in_an_agents_with_their_nested_calls_too(
+    queue: str, nested: bool
+) -> None:
+    one, gate = admission(**{queue: 1}, queue_seconds=LONG), Gate()
     async with one.slot("greedy", nested=False) as first, AsyncExitStack() as stack:
         for number in range(3):
             label = f"greedy {number}"

@@ -162,6 +162,7 @@ MODELS_EXAMPLE = "http://models.example:8080"
     ("provider", "path"),
     [
         *((replace(CLAUDE, url=MODELS_EXAMPLE + tail), "/v1/models/claude-x") for tail in ("", "/", "/v1", "/v1/")),
+        (replace(CLAUDE, url=f"{MODELS_EXAMPLE}/claude/v1/"), "/claude/v1/models/claude-x"),
         *((replace(OPENAI, url=MODELS_EXAMPLE + tail), "/v1/models") for tail in ("/v1", "/v1/")),
         *((replace(OPENAI, url=MODELS_EXAMPLE + tail), "/models") for tail in ("", "/")),
     ],

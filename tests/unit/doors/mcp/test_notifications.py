@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -165,3 +166,12 @@ async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together()
             await asyncio.sleep(0)
         assert outlet.words == ["0"]
     assert outlet.words == ["0", "".join(f" {number}" for number in range(1, 100))]
+
+
+async def test_the_first_text_of_each_turn_is_sent_at_once() -> None:
+    call = Told(outlet := FakeOutlet())
+    async with sending(call):
+        for turn in (1, 2):
+            call.event(TextDelta(HARPER, turn, word := f"first of {turn}"))
+            await eventually(partial(outlet.words.__contains__, word), what=word)
+            call.event(said("its end"))
