@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 PASSED, FAILED = 0, 1
 """What pytest exits with."""
 AT_ONCE = 2
+HANGS_SECONDS = 400.0  # more than the time limit of a test
 
 type Run = Callable[[str, Mapping[str, str]], int]
 """Runs a file of tests with these variables of the environment; returns what pytest exits with."""
@@ -58,9 +59,12 @@ def lines(wanted: list[Repair], run: Run) -> list[str]:
 def run_tests(test: str, variables: Mapping[str, str]) -> int:
     plain = ("-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-n", "0")
     command = [sys.executable, "-m", "pytest", *plain, test]
-    return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, check=False
-    ).returncode
+    try:
+        return subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, check=False, timeout=HANGS_SECONDS
+        ).returncode
+    except subprocess.TimeoutExpired:  # without some repairs the process stands still, and no time limit in it ends it
+        return FAILED
 
 
 def main(names: list[str]) -> int:

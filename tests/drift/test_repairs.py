@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+import pytest
+
+from tests.drift import repairs
 from tests.drift.repairs import FAILED, PASSED, ROOT, Repair, all_repairs, lines
 
 REPAIRS = [Repair(name, f"pallas_gateway/repairs/x/{name}.py", f"tests/repairs/x/test_{name}.py") for name in "abc"]
@@ -31,3 +34,8 @@ def test_every_repair_is_tried() -> None:
     assert "save-history" in {one.name for one in found}
     assert [one.file for one in found if not (ROOT / one.file).is_file()] == []
     assert [one.test for one in found if not (ROOT / one.test).is_file()] == []
+
+
+def test_a_test_that_stands_still_without_its_repair_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repairs, "HANGS_SECONDS", 0.0)
+    assert repairs.run_tests(REPAIRS[0].test, {}) == FAILED
