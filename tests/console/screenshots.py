@@ -103,7 +103,7 @@ async def _run_tool(page: Page) -> None:
 
 
 async def _sign_in(page: Page) -> None:
-    await expect(page.get_by_role("dialog", name="Sign in to")).to_contain_text("Sign in at login.example.com")
+    await expect(page.get_by_role("dialog", name="Sign in to")).to_contain_text("sign in at login.example.com")
 
 
 async def _gateway(page: Page) -> None:
@@ -120,6 +120,7 @@ async def _calls(page: Page) -> None:
 
 
 async def _form(page: Page) -> None:
+    await expect(page.get_by_text("are not known now")).to_have_count(0)
     await page.get_by_role("button", name="Preview").click()
     await expect(page.get_by_role("region", name="Preview of the instruction")).to_contain_text("four")
 
@@ -145,7 +146,9 @@ _PREPARE = {
 async def main() -> None:
     """Serve the example and write all pictures."""
     IMAGES.mkdir(exist_ok=True)
-    with started(["serve", "--config", "agents.example.yaml", "--port", "0"], ROOT) as program:
+    with started(
+        ["serve", "--config", "agents.example.yaml", "--port", "0"], ROOT, is_real=True
+    ) as program:  # the example sets a variable
         await asyncio.to_thread(program.wait_for, "Try:")
         async with async_playwright() as playwright:
             browser = await launched(playwright)
@@ -179,8 +182,8 @@ async def _shoot_agents_as_data(browser: Browser) -> None:
                 made = await http.post("agents?wait=true", json={"name": "newsdesk", **MADE})
                 changed = await http.put("agents/newsdesk?wait=true", json=dict(CHANGED), headers={"If-Match": "*"})
             assert (made.status_code, changed.status_code) == (201, 200), (made.text, changed.text)
-            await shoot(browser, program.url, "console-agent-form", "#/agents/newsdesk/edit", TALL)
             await shoot(browser, program.url, "console-versions", "#/agents/newsdesk/versions")
+            await shoot(browser, program.url, "console-agent-form", "#/agents/newsdesk/edit", TALL)
 
 
 async def _shoot_sign_in(browser: Browser) -> None:
