@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import groupby
@@ -104,6 +105,7 @@ async def play(world: World, row: Row, end: str) -> None:
     if read is not None:
         kinds = " ".join(one for one, _ in groupby(story.told))
         assert f"{read.status} {read.reason}: {kinds}" == getattr(row, end), which
+        assert ("ended by anonymous" in json.dumps(read.last)) == (end == "ended"), which
 
     [line], [span] = story.lines, story.spans
     assert (line.get("stop_reason"), line.get("reason")) == ((reason, None) if is_ok else (None, reason)), which

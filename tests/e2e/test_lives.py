@@ -223,6 +223,20 @@ async def test_an_agent_that_a_reload_adds_is_no_reason_for_strict_readiness_to_
     assert afterwards == {"status": "ready", "agents": 2, "not_up": {}}
 
 
+async def test_a_changed_agent_answers_as_before_while_its_new_version_starts(tmp_path: Path) -> None:
+    with held_import(tmp_path) as held:
+        project = write_project(tmp_path, {"echo": Agent()})
+        async with running(project) as served:
+            project.write_module("echo", str(held.agent.source))
+            reloading = asyncio.create_task(served.reload())
+            await eventually(import_threads, what="the import of the new version")
+            answer = await ask(served.url("echo"), "meanwhile")
+            assert not reloading.done()
+            await eventually(held.release, what="the import that waits")
+            await reloading
+    assert (answer.text, answer.is_error) == ("meanwhile", False)
+
+
 async def test_agent_starts_after_those_it_depends_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="pallas.agents")
     agents = {
@@ -370,10 +384,14 @@ def held_import(tmp_path: Path) -> Iterator[Held]:
     try:
         yield held
     finally:
-        for thread in [thread for thread in threading.enumerate() if thread.name == "agent-import"]:
+        for thread in import_threads():
             while thread.is_alive():
                 held.release()
                 thread.join(0.05)
+
+
+def import_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "agent-import"]
 
 
 class Starting:

@@ -526,3 +526,21 @@ async def test_it_is_off_unless_it_is_switched_on_and_a_reload_switches_it(tmp_p
     assert (preflight_off.status_code, preflight.status_code) == (400, 200)
     assert on.headers["access-control-allow-origin"] == "https://chat.example"
     assert "X-Request-Id" in on.headers["access-control-expose-headers"]
+
+
+async def test_an_agent_that_a_reload_takes_away_ends_what_it_was_asked(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (staged, plot, client):
+        create = client.chat.completions.create
+        whole = asyncio.ensure_future(create(model="solo", messages=said("hang")))
+        async with await create(model="solo", messages=said("slowly"), stream=True) as chunks:
+            await plot.gate.wait_for_entered(2)
+            staged.served.project.edit(lambda document: document["agents"].pop("solo"))
+            await staged.served.reload()
+            gone = await _refusal(client, "solo")
+            plot.gate.open()
+            rest = [chunk async for chunk in chunks]
+        answered = await whole
+
+    assert gone == (404, "invalid_request_error", "model_not_found", "model")
+    assert answered.choices[0].message.content == "released"
+    assert text_of(rest) == "Once upon a time."

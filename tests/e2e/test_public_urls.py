@@ -196,4 +196,9 @@ async def test_pages_of_an_allowed_host_are_its_own_where_its_proxy_speaks_https
             "x-forwarded-proto": "https",
         }
         refused = await served.request("POST", path, json=CALL, headers=rebound)
+        elsewhere = {**rebound, "host": "extra.example.org", "x-forwarded-host": "agents.example.com"}
+        del elsewhere["origin"]
+        for listing in REGISTRY:
+            plain, forwarded = [await served.request("GET", listing, headers=one) for one in ({}, elsewhere)]
+            assert (forwarded.status_code, forwarded.content) == (200, plain.content)
     assert (answer.status_code, refused.status_code) == (200 if trusted else 403, 421)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.support.asking import asking_downstream
+from tests.support.asking import FORM, asking_downstream
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import static_key
@@ -220,6 +220,18 @@ async def test_a_tool_under_approval_runs_only_when_the_request_says_so(
         ("call_end", "ok", "toolResult"),
     ]
     assert not [one for one in lines if "/home" in json.dumps(one)]
+
+
+async def test_a_question_of_the_server_is_declined_with_the_reason(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream:
+        project = write_project(tmp_path, {"user": Agent(["asking"])}, servers={"asking": {"url": downstream.url}})
+        async with running(project) as served:
+            answer = (await served.request("POST", "/api/agents/user/tools/asking/name", json={})).json()
+            await until_idle(served)
+        assert downstream.answers == [{"action": "decline", "content": None}]
+    text = " ".join(block["text"] for block in answer["content"])
+    assert FORM in text
+    assert "cannot be asked" in text
 
 
 async def test_the_limit_of_one_tool_holds(tmp_path: Path) -> None:
