@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pallas_gateway.features.registry.registry import PUBLISHER
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream
@@ -426,6 +428,23 @@ async def test_json_ends_with_the_questions_and_an_answer_that_does_not_fit_may_
     assert {"action": "accept", "content": None} in api.downstream.answers
     assert (final["stopReason"], reread["content"]) == ("endTurn", final["content"])
     assert nothing_asked.status_code == 404
+
+
+@pytest.mark.parametrize(("action", "ask_seconds"), [("decline", 60), ("cancel", 0.3)])
+async def test_a_question_without_a_yes_ends_in_the_stream_as_at_the_server(
+    action: str, ask_seconds: float, tmp_path: Path
+) -> None:
+    async with (
+        serving(tmp_path, ask_seconds=ask_seconds) as api,
+        api.stream("/agents/user/chat", {"message": "name"}) as stream,
+    ):
+        asked, thread = await stream.event("question"), await stream.event("thread")
+        if action == "decline":
+            await api.answer(thread["threadId"], {asked["id"]: {"action": action}})
+        await stream.event("final")
+    [answered] = [one for one in stream.events if one["type"] == "answer"]
+    assert answered == {"type": "answer", "id": asked["id"], "action": action}
+    assert api.downstream.answers == [{"action": action, "content": None}]
 
 
 async def test_a_page_that_is_reloaded_answers_and_reads_on(tmp_path: Path) -> None:
