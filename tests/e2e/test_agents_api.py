@@ -510,7 +510,8 @@ async def test_where_no_agents_of_the_database_are_served_the_answer_says_why(tm
 
     with reserved_port() as registry, reserved_port() as one, reserved_port() as two, reserved_port() as three:
         project = project_of(tmp_path / "ports", auth=False, host="127.0.0.1", console=True)
-        ports = dict(zip(("echo", "secret", "declared"), (one, two, three), strict=True))
+        names = ["echo", "secret", "declared"]
+        ports = dict(zip(names, (one, two, three), strict=True))
         project.edit(lambda document: [document["agents"][name].update(port=port) for name, port in ports.items()])
         project.edit(lambda document: document.update(registry_port=registry))
         async with running(project, overrides=Overrides(per_port=True)):
@@ -520,9 +521,12 @@ async def test_where_no_agents_of_the_database_are_served_the_answer_says_why(tm
         async with running(project, overrides=Overrides(agent="echo")):
             alone = await tried(f"http://127.0.0.1:{one}")
     assert per_port[0] == alone[0] == [(404, "not_found")] * 6
-    assert (rights["create_agents"], "source" in shown, shown["may_run"]) == (False, False, True)
+    you = {"name": "anonymous", "id": "anonymous", "kind": "anonymous"}
+    assert rights == {"create_agents": False, "list_calls": True, "run": names, "view": names, "you": you}
+    details = {key: value for key, value in shown.items() if key == "source" or key.startswith("may_")}
+    assert details == {"may_run": True, "may_run_tools": True}
     assert {"gateway.per_port" in one for one in per_port[1]} == {"--agent" in one for one in alone[1]} == {True}
-    assert (per_port[2], alone[2]) == (["echo", "secret", "declared"], ["echo"])
+    assert (per_port[2], alone[2]) == (names, ["echo"])
 
 
 async def test_changes_and_refusals_are_in_the_audit_log(tmp_path: Path) -> None:

@@ -232,8 +232,9 @@ async def test_callers_see_their_own_tools_and_schemas_under_load(
     async with one_user(tmp_path, notes, script=shows_tools) as it:
         for fails in (False, False, True, False):  # noqa: B007  the script reads it
             notes.recorder.clear()
-            everybody = [who for who in TOKENS for _ in range(4)]
-            for who, seen in zip(everybody, await asyncio.gather(*(ask_as(it, who) for who in everybody)), strict=True):
+            everybody = [(who, version) for who in TOKENS for version in EACH_VERSION * 2]
+            answers = await asyncio.gather(*(ask_as(it, who, version=version) for who, version in everybody))
+            for (who, _), seen in zip(everybody, answers, strict=True):
                 assert set(re.findall("ann|bob|nobody", seen)) == {NAMES[who]}
                 assert f"{NAMES[who]}s_secret" in seen
             await until_idle(it.served)

@@ -362,6 +362,8 @@ async def test_images_for_a_model_without_vision_are_refused_with_the_reason(
     model = (agent.model or fastagent["default_model"]).removeprefix("generic.")
     assert answer.is_error
     assert all(word in answer.text for word in ("scribe", model, "images"))
+    takes = "no images, but application/pdf." if "gpt-4o" in model else "no images; send text only."
+    assert answer.text.endswith(f"It takes {takes}")
     assert answer.meta["stop_reason"] == "images_unsupported"
     assert refused == 1
 

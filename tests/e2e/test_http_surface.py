@@ -78,6 +78,7 @@ ROUTES: list[tuple[tuple[str, ...], tuple[str, ...], int, dict[str, str], str]] 
     (("POST",),                            (MCP, f"{MCP}/", f"{MCP}?x=1"), 200, {},                   '"text":"hello"'),
     (BUT_POST,                             (MCP, f"{MCP}/"),               405, {"allow": "POST"},      ""),
     (BUT_POST,                             ("/mcp", "/mcp/"),              405, {"allow": "POST"},      ""),
+    (("POST",),                            ("/mcp", "/mcp/"),              200, {},                     "agent-echo"),
     (("GET", "POST", "DELETE"),            UNKNOWN,                        404, {},                     "no agent"),
     (("GET", "POST", "DELETE"),            WITH_SLASH,                     404, {},                     '"error"'),
     (("GET", "POST", "DELETE", "OPTIONS"), NOT_SERVED,                     404, {},                     '"error"'),
@@ -97,7 +98,7 @@ async def test_each_route_takes_its_methods_and_no_others(tmp_path: Path) -> Non
                 assert "location" not in answer.headers
                 assert says in answer.text
                 assert status != 404 or answer.json()["error"]
-        for path in (*OPEN_PATHS, "/"):
+        for path in (*OPEN_PATHS, "/", "/docs/use/clients.md"):
             get, head = [await http.request(method, path, headers=ACCEPT) for method in ("GET", "HEAD")]
             assert (head.status_code, head.content) == (200, b"")
             assert head.headers["content-type"] == get.headers["content-type"]

@@ -94,12 +94,15 @@ async def test_per_port_answers_probes_and_metrics_on_every_port(ports: Ports, t
                 assert f'pallas_agent_info{{agent="{name}",port="{getattr(ports, name)}"}} 1.0' in metrics
 
 
-async def test_one_agent_alone_is_at_its_own_port_without_a_registry(ports: Ports, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_one_agent_alone_is_at_its_own_port_without_a_registry(
+    version: str, ports: Ports, tmp_path: Path
+) -> None:
     arguments = project_arguments(ports)
     arguments["agents"]["two"].settings["depends_on"] = ["one"]  # which is not started for it
     async with running(write_project(tmp_path, **arguments), overrides=Overrides(agent="two")) as served:
-        assert (await ask(f"{ports.of('two')}/mcp")).meta["agent"] == "two"
-        assert (await health(f"{ports.of('two')}/mcp"))["status"] == "ok"
+        assert (await ask(f"{ports.of('two')}/mcp", version=version)).meta["agent"] == "two"
+        assert (await health(f"{ports.of('two')}/mcp", version=version))["status"] == "ok"
         for path in (REGISTRY, "/v0.1/servers", "/agents/two/mcp"):
             assert (await get(f"{ports.of('two')}{path}")).status_code == 404
         for path in ("/livez", "/readyz", "/metrics"):

@@ -23,6 +23,7 @@ from pallas_gateway.runtime.downstreams.programs.program_transport import MOST_U
 from pallas_gateway.runtime.protocols import StdioProgram
 from tests.e2e.stdio_world import holding, world
 from tests.support.askable_callers import EACH_ERA, Person, accept, client_of, told
+from tests.support.calling import health
 from tests.support.clients import MODERN_VERSION
 from tests.support.commands import started
 from tests.support.fair_time import hastened
@@ -398,6 +399,8 @@ async def test_processes_stay_ready_when_a_reload_changes_only_agents(tmp_path: 
         it.served.project.edit(lambda document: document["agents"].pop("other"))
         await it.served.reload()
         await it.ask()
+        found = await health(it.served.url("user"))
+        assert (found["status"], found["downstream"][0]["protocol"]) == ("ok", "initialize")
         assert len(it.processes.started) == 1
         await has_another_environment(it)
         await it.processes.until_latest_waits(3)

@@ -410,30 +410,35 @@ async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alon
     async with serving(tmp_path, auth={"tokens": tokens}) as api:
         made = (await api.http.post("/agents/solo/threads", json={"title": "Mine"}, headers=bearer("ann"))).json()
         mine = (await api.chat("secret", key="ann", threadId=made["id"])).raise_for_status().json()
-        asked = {
-            "another's messages": (404, api.get(f"/threads/{made['id']}/messages", key="bob")),
-            "another's thread": (404, api.chat("hi", key="bob", threadId=made["id"])),
-            "another agent's thread": (404, api.chat("hi", key="ann", agent="other", threadId=made["id"])),
-            "no such thread": (404, api.chat("hi", key="ann", threadId="0" * 32)),
-            "an agent to be viewed": (403, api.chat("hi", key="eve")),
-            "a thread with it": (403, api.http.post("/agents/solo/threads", headers=bearer("eve"))),
-            "a hidden agent": (404, api.get("/agents/other", key="eve")),
-            "no such agent": (404, api.get("/agents/nobody", key="ann")),
-            "no token": (401, api.chat("hi")),
-            "no token, a hidden agent": (401, api.get("/agents/other")),
-            "no token, no such agent": (401, api.get("/agents/nobody")),
-            "no token for agents": (401, api.get("/agents")),
-            "no token for messages": (401, api.get(f"/threads/{made['id']}/messages")),
-            "an unknown token": (401, api.get("/agents", key="mallory")),
+        page, hi = f"/threads/{made['id']}/messages", {"message": "hi"}
+        mine_again, solo = {**hi, "threadId": made["id"]}, "/agents/solo/chat"
+        asked: dict[str, tuple[int, str | None, str, str, Any]] = {
+            "another's messages": (404, "bob", "GET", page, None),
+            "another's thread": (404, "bob", "POST", solo, mine_again),
+            "another agent's thread": (404, "ann", "POST", "/agents/other/chat", mine_again),
+            "no such thread": (404, "ann", "POST", solo, {**hi, "threadId": "0" * 32}),
+            "an agent to be viewed": (403, "eve", "POST", solo, hi),
+            "a thread with it": (403, "eve", "POST", "/agents/solo/threads", None),
+            "a hidden agent": (404, "eve", "GET", "/agents/other", None),
+            "no such agent": (404, "ann", "GET", "/agents/nobody", None),
+            "no token": (401, None, "POST", solo, hi),
+            "no token, a hidden agent": (401, None, "GET", "/agents/other", None),
+            "no token, no such agent": (401, None, "GET", "/agents/nobody", None),
+            "no token for agents": (401, None, "GET", "/agents", None),
+            "no token for messages": (401, None, "GET", page, None),
+            "an unknown token": (401, "mallory", "GET", "/agents", None),
         }
-        refused = {what: await request for what, (_, request) in asked.items()}
+        refused = {
+            what: await api.http.request(method, path, json=body, headers=bearer(key))
+            for what, (_, key, method, path, body) in asked.items()
+        }
         listed = {key: await api.get("/agents/solo/threads", key=key) for key in KEYS}
         listed_all = {key: await api.get("/threads", key=key) for key in KEYS}
         agents = {key: [one["name"] for one in (await api.get("/agents", key=key)).json()["agents"]] for key in KEYS}
         own = await api.get(f"/threads/{made['id']}/messages", key="ann")
 
     assert {what: response.status_code for what, response in refused.items()} == {
-        what: status for what, (status, _) in asked.items()
+        what: status for what, (status, *_) in asked.items()
     }
     assert {one.json()["error"] for one in refused.values() if one.status_code == 404} == {"not_found"}
     assert refused["no such agent"].json() == {"error": "not_found", "error_description": "no agent 'nobody'"}
@@ -460,24 +465,24 @@ async def test_the_owner_of_a_thread_rates_its_answers_and_nobody_else(tmp_path:
             return await api.http.request(method, path, json=body, headers=bearer(key))
 
         good = {"rating": "good", "note": "x" * 4000}
-        asked = {
-            "another": (404, rate(1, good, "bob")),
-            "only a viewer": (404, rate(1, good, "eve")),
-            "no token": (401, rate(1, good, None)),
-            "no deletion by another": (404, rate(1, None, "bob", "DELETE")),
-            "no rating": (400, rate(1, {"note": "hm"})),
-            "an unknown rating": (400, rate(1, {"rating": "fine"})),
-            "a long note": (400, rate(1, {"rating": "good", "note": "x" * 4001})),
-            "a note that is no text": (400, rate(1, {"rating": "good", "note": 7})),
-            "NUL": (400, rate(1, {"rating": "good", "note": "\0"})),
-            "an unknown key": (400, rate(1, {"rating": "good", "stars": 5})),
-            "no answer": (409, rate(2, good)),
-            "no such turn": (404, rate(3, good)),
-            "no number": (404, rate("one", good)),
-            "a large number": (404, rate(2**31, good)),
-            "another method": (405, rate(1, good, method="POST")),
+        asked: dict[str, tuple[Any, ...]] = {
+            "another": (404, 1, good, "bob"),
+            "only a viewer": (404, 1, good, "eve"),
+            "no token": (401, 1, good, None),
+            "no deletion by another": (404, 1, None, "bob", "DELETE"),
+            "no rating": (400, 1, {"note": "hm"}),
+            "an unknown rating": (400, 1, {"rating": "fine"}),
+            "a long note": (400, 1, {"rating": "good", "note": "x" * 4001}),
+            "a note that is no text": (400, 1, {"rating": "good", "note": 7}),
+            "NUL": (400, 1, {"rating": "good", "note": "\0"}),
+            "an unknown key": (400, 1, {"rating": "good", "stars": 5}),
+            "no answer": (409, 2, good),
+            "no such turn": (404, 3, good),
+            "no number": (404, "one", good),
+            "a large number": (404, 2**31, good),
+            "another method": (405, 1, good, "ann", "POST"),
         }
-        refused = {what: await request for what, (_, request) in asked.items()}
+        refused = {what: await rate(*arguments) for what, (_, *arguments) in asked.items()}
         unrated = await api.get("/threads", key="ann", rated="true")
         given = await rate(1, good)
         listed = {key: (await api.get("/threads", key=key, rated="true")).json()["threads"] for key in ("ann", "bob")}
@@ -487,7 +492,7 @@ async def test_the_owner_of_a_thread_rates_its_answers_and_nobody_else(tmp_path:
         removed = [(await rate(1, None, method="DELETE")).status_code for _ in range(2)]
         after = (await api.get(f"/threads/{mine}/messages", key="ann")).json()["messages"]
     assert {what: one.status_code for what, one in refused.items()} == {
-        what: status for what, (status, _) in asked.items()
+        what: status for what, (status, *_) in asked.items()
     }
     assert (refused["no answer"].json()["error"], refused["another method"].headers["allow"]) == (
         "no_answer",
@@ -567,21 +572,19 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
     blind = Agent(model="generic.blind-threads")  # other tests of this process declare that theirs can see
     async with serving(tmp_path, agents={"solo": blind}, max_body_bytes=10_000) as api:
         told = {what: await api.http.post("/agents/solo/chat", json=body) for what, (body, _, _) in BAD.items()}
-        requests = {
-            "too large": (413, api.http.post("/agents/solo/chat", json={"message": "x" * 10_001})),
-            "no JSON": (400, api.http.post("/agents/solo/chat", content="{", headers=JSON)),
-            "a form": (415, api.http.post("/agents/solo/chat", data={"message": "hi"})),
-            "not acceptable": (
-                406,
-                api.http.post("/agents/solo/chat", json={"message": "hi"}, headers={"Accept": "image/png"}),
-            ),
-            "another method": (405, api.http.put("/agents/solo/chat", json={"message": "hi"})),
-            "another path": (404, api.get("/agents/solo/chats")),
-            "a bad limit": (400, api.get("/agents/solo/threads", limit=0)),
-            "a bad cursor": (400, api.get("/agents/solo/threads", cursor="x")),
-            "an unknown parameter": (400, api.get("/agents", limit=1)),
+        solo, hi = "/agents/solo/chat", {"message": "hi"}
+        requests: dict[str, tuple[int, str, str, dict[str, Any]]] = {
+            "too large": (413, "POST", solo, {"json": {"message": "x" * 10_001}}),
+            "no JSON": (400, "POST", solo, {"content": "{", "headers": JSON}),
+            "a form": (415, "POST", solo, {"data": hi}),
+            "not acceptable": (406, "POST", solo, {"json": hi, "headers": {"Accept": "image/png"}}),
+            "another method": (405, "PUT", solo, {"json": hi}),
+            "another path": (404, "GET", "/agents/solo/chats", {}),
+            "a bad limit": (400, "GET", "/agents/solo/threads?limit=0", {}),
+            "a bad cursor": (400, "GET", "/agents/solo/threads?cursor=x", {}),
+            "an unknown parameter": (400, "GET", "/agents?limit=1", {}),
         }
-        raw = {what: await request for what, (_, request) in requests.items()}
+        raw = {what: await api.http.request(method, path, **more) for what, (_, method, path, more) in requests.items()}
         refusals = [
             api.served.metric("pallas_calls_refused_total", agent="solo", reason=reason)
             for reason in ("bad_input", "bad_image", "images_unsupported")
@@ -591,7 +594,7 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
         what: (status, reason) for what, (_, status, reason) in BAD.items()
     }
     assert {what: one.status_code for what, one in raw.items()} == {
-        what: status for what, (status, _) in requests.items()
+        what: status for what, (status, *_) in requests.items()
     }
     assert raw["a form"].json()["error_description"] == "Send the body as application/json (Content-Type)."
     assert raw["another method"].headers["allow"] == "POST"

@@ -138,11 +138,13 @@ async def test_agents_as_tools_are_one_trace(tmp_path: Path, spans: Spans) -> No
 async def test_the_trace_of_a_requests_meta_is_joined(tmp_path: Path, spans: Spans) -> None:
     """As MCP clients with OpenTelemetry send it (SEP-414), of stdio origin for instance."""
     params = {**tool_params("send_message", {"message": "hi"}), "_meta": {"traceparent": TRACEPARENT}}
-    async with running(write_project(tmp_path, {"echo": Agent()})) as served, raw_client(served.url("echo")) as client:
+    agents = {"echo": Agent(), "broken": Agent(source="raise ValueError('no')")}
+    async with running(write_project(tmp_path, agents)) as served, raw_client(served.url("echo")) as client:
         client.http.headers["traceparent"] = f"00-{'a' * 32}-{'b' * 16}-01"
         await client.request("tools/call", params)
-    span = spans.named("invoke_agent echo")
-    assert span.context.trace_id == int(TRACEPARENT.split("-")[1], 16)
+        await ask(served.url("broken"), headers={"traceparent": TRACEPARENT})
+    span, refused = spans.named("invoke_agent echo"), spans.named("invoke_agent broken")
+    assert span.context.trace_id == refused.context.trace_id == int(TRACEPARENT.split("-")[1], 16)
     assert [link.context.trace_id for link in span.links] == [int("a" * 32, 16)]
 
 

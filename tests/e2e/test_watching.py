@@ -18,7 +18,7 @@ from tests.support.clients import (
     tool_params,
 )
 from tests.support.gateway import Agent, until_idle
-from tests.support.scripted_llm import Usage, call_tools, fail, say, stream
+from tests.support.scripted_llm import Reply, Usage, call_tools, fail, say, stream
 from tests.support.waiting import Gate
 from tests.support.watching import (
     DESK,
@@ -34,6 +34,7 @@ from tests.support.watching import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.support.scripted_llm import LlmRequest, Turn
@@ -363,7 +364,10 @@ async def test_live_text_is_sent_only_on_request(tmp_path: Path) -> None:
 async def test_what_a_model_thinks_is_not_sent(tmp_path: Path) -> None:
     model = "moonshotai/kimi-k2-thinking"  # fast-agent knows that this one streams its reasoning apart
     script = script_of(
-        solo=[call_tools([("tools__add", {"a": 1, "b": 2})], thinking="secret thoughts"), say("It is 3.")]
+        solo=[
+            call_tools([("tools__add", {"a": 1, "b": 2})], thinking="secret thoughts"),
+            thinking(["secret ", "again"], ["It ", "is 3."]),
+        ]
     )
     agents = {"solo": Agent(["tools"], model=f"generic.{model}")}
     async with stage(tmp_path, script, agents) as staged:
@@ -372,6 +376,16 @@ async def test_what_a_model_thinks_is_not_sent(tmp_path: Path) -> None:
     assert (deltas_of(watched), "".join(deltas_of(watched, iteration=2))) == ([], "It is 3.")
     assert watched.payloads[-1] == chunk("solo", 2, "It is 3.")
     assert "secret" not in json.dumps(watched.reply.messages)
+
+
+def thinking(thoughts: Sequence[str], pieces: Sequence[str]) -> Reply:
+    """A streamed answer whose reasoning comes first, in the field that OpenAI-compatible servers use for it."""
+    deltas = [{"reasoning_content": one} for one in thoughts] + [{"content": one} for one in pieces]
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "thinker"}
+    events = [json.dumps({**head, "choices": [choice]}) for choice in choices]
+    return Reply(200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode(), "text/event-stream")
 
 
 # --- the facts of a call ---------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.e2e.fleet import WorkerManager
     from tests.support.clients import RawCall
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def asked(http: httpx.AsyncClient, url: str) -> dict[str, Any]:
     """What the repeated request of a call adds."""
@@ -104,7 +106,6 @@ def shared_folder(served: WorkerManager) -> Path:
 # --- messages by way of the parent ------------------------------------------------------------------------------------
 
 SESSION = "made-up.f"
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 ASK = {"name": "send_message", "arguments": {"message": "ask"}}
 CALLS = 20
 UNFITTING = "[" + ",".join(['""'] * 21_500) + "]"

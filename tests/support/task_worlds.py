@@ -38,7 +38,10 @@ ACKNOWLEDGED = {"resultType", "_meta"}
 
 @dataclass
 class World:
-    """A gateway of this process with a database, and with `two` another process, `other`, which `there` asks."""
+    """A gateway of this process with a database, and with `two` another process, `other`, which `there` asks.
+
+    `second`: that process and its client.
+    """
 
     served: Running
     here: RawClient
@@ -48,8 +51,17 @@ class World:
     llm: ScriptedLlm
     model: Gate
     database: str
-    other: Program = None  # type: ignore[assignment]
-    there: RawClient = None  # type: ignore[assignment]
+    second: tuple[Program, RawClient] | None = None
+
+    @property
+    def other(self) -> Program:
+        assert self.second is not None
+        return self.second[0]
+
+    @property
+    def there(self) -> RawClient:
+        assert self.second is not None
+        return self.second[1]
 
     async def begin(self, client: RawClient | None = None, message: str = "go") -> str:
         reply = await call(client or self.here, message)
@@ -110,12 +122,16 @@ class World:
     @property
     def other_url(self) -> str:
         """Where the other process is reached, without a trailing slash."""
-        return self.other.url.replace("localhost", "127.0.0.1")
+        return loopback(self.other)
 
     @property
     def tool_calls(self) -> list[str]:
         """The tool calls that arrived at the downstream, by their texts."""
         return [next(iter(one.rpc["params"]["arguments"].values())) for one in self.tools.recorder.requests if one.tool]
+
+
+def loopback(process: Program) -> str:
+    return process.url.replace("localhost", "127.0.0.1")
 
 
 async def call(client: RawClient, message: str = "go", meta: Mapping[str, Any] = DECLARED) -> RawReply:
@@ -209,8 +225,7 @@ async def world(
         api = await stack.enter_async_context(http)
         world = World(served, here, api, path / "here.log", tools, llm, gate, database_url)
         if other is not None:
-            world.other = other
-            world.there = await client(world.other_url)
+            world.second = other, await client(loopback(other))
         yield world
 
 

@@ -18,6 +18,7 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database.connections import Database
 from pallas_gateway.shared.database.migrating import versions_of
 from tests.support.commands import READY_SECONDS, Command, started
+from tests.support.definers import SIMPLE, configured, editor
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
 from tests.support.older_tables import migrate_to, write_as_of_0006
@@ -79,13 +80,13 @@ def test_status_names_each_pending_step_and_upgrade_takes_them(run: Command, dat
     status = run("database", "status", "--json")
     assert (status.code, status.json["state"], status.json["pending"]) == (0, "current", [])
 
-    async def kept() -> tuple[list[str], int]:
-        async with services(database_url) as stored:
-            return [
-                turn.question.text for turn in await turns_of(stored.threads, ID)
-            ], await stored.definitions.number()
+    async def kept() -> tuple[list[str], int, int]:
+        async with services(database_url, configuration=configured) as stored:
+            questions = [turn.question.text for turn in await turns_of(stored.threads, ID)]
+            number = await stored.definitions.number()
+            return questions, number, (await stored.definitions.create("helper", SIMPLE, editor("ann"))).version
 
-    assert asyncio.run(kept()) == (["one"], 0)
+    assert asyncio.run(kept()) == (["one"], 0, 1)
 
 
 @pytest.mark.usefixtures("project")
