@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import asynccontextmanager
+from itertools import product
 from typing import TYPE_CHECKING
 
 import httpx
@@ -165,17 +166,27 @@ async def test_only_the_caller_of_a_call_continues_it_and_only_at_its_agent(
     assert answered.text == "fine"
 
 
-async def test_a_client_that_leaves_ends_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_leaves_and_another_request_end_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with texts(tmp_path, monkeypatch) as one:
-        for path in ("/text/solo", "ID"):
+        for path, leaves in product(("/text/solo", "ID"), (True, False)):
             address = await asked(one.http, "asks held") if path == "ID" else path
             entered = len(one.gate.entered)
             request = asyncio.create_task(one.http.post(address, content="held"))
             await one.gate.wait_for_entered(entered + 1)
             one.story.begin()
-            request.cancel()
+            if leaves:
+                request.cancel()
+                account = BADLY
+            else:
+                [call] = await one.calls()
+                await one.http.delete(f"/api/v1/calls/{call['id']}")
+                ended, account = await request, ["end_call accepted", *BADLY, "error"]
+                assert (ended.status_code, ended.json()["error"]) == (502, "cancelled"), path
+                assert ended.json()["error_description"] == "The call was ended by anonymous.", path
             await one.over()
-            assert one.story.account == BADLY, path
+            assert one.story.account == account, path
             assert [line["reason"] for line in one.story.lines] == ["cancelled"], path
             assert await one.calls() == [], path
 
