@@ -153,13 +153,13 @@ async def world(
     servers: Mapping[str, Mapping[str, Any]],
     *,
     script: Script | None = None,
-    gateway: Mapping[str, Any] | None = None,
+    **project: Any,
 ) -> AsyncIterator[World]:
-    """Serve `agents`; `servers` are `mcp.servers` (http unless they say otherwise)."""
+    """Serve `agents`; `servers` are `mcp.servers` (http unless they say otherwise), `project` for `write_project`."""
     settings = {name: {"transport": "http", **server} for name, server in servers.items()}
     async with scripted_llm(script or use_everything) as llm:
-        project = write_project(path, agents, llm_url=llm.base_url, servers=settings, gateway=gateway)
-        async with running(project) as served:
+        written = write_project(path, agents, llm_url=llm.base_url, servers=settings, **project)
+        async with running(written) as served:
             yield World(served, llm)
 
 

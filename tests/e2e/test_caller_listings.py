@@ -147,14 +147,15 @@ async def test_exchanged_token_that_is_renewed_finds_the_callers_listing(tmp_pat
 @pytest.mark.parametrize("per_port", [False, True])
 async def test_peer_that_forwards_knows_the_listing_of_each_caller(per_port: bool, tmp_path: Path) -> None:
     notes = Noting(era="modern")
-    with reserved_port() as user, reserved_port() as peer:
+    with reserved_port() as user, reserved_port() as peer, reserved_port() as registry:
         agents = {
             "user": Agent(["peer"], settings={"port": user}),
             "peer": Agent(["notes"], settings={"port": peer}),
         }
         servers = {"peer": {"url": f"http://localhost:{peer}/mcp", **FORWARDS}}
-        gateway = {"per_port": per_port, "host": "127.0.0.1", "port": 0}
-        async with notes.serve(), world(tmp_path, agents, {**servers, "notes": notes.entry}, gateway=gateway) as it:
+        more: dict[str, Any] = {"gateway": {"per_port": per_port, "host": "127.0.0.1", "port": 0}}
+        more["deployment"] = {"registry_port": registry}
+        async with notes.serve(), world(tmp_path, agents, {**servers, "notes": notes.entry}, **more) as it:
             url = f"http://127.0.0.1:{user}/mcp" if per_port else it.url()
             for who in (ANN, BOB):
                 for expected in (LISTED, KNOWN):
