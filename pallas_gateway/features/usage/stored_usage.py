@@ -13,7 +13,7 @@ from itertools import batched, groupby
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BigInteger, cast, delete, exists, func, select, text
+from sqlalchemy import BigInteger, case, cast, delete, false, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from pallas_gateway.calls.trail import hashed_name
@@ -130,7 +130,7 @@ class StoredUsage:
         if caller is not None:
             wanted.append(usage.c.account.in_([_account(caller, secret) for secret in self._secrets]))
         if owner is not None:
-            wanted += _of_agents_of(owner)
+            wanted += _of_agents_of(owner) if owner.grants.owned else [false()]
         names = [usage.c[name] for name in by]
         sums = [cast(func.sum(usage.c[name]), BigInteger) for name in Used.__slots__[:-1]]
         query = select(usage.c.day, *names, usage.c.failure, *sums, func.sum(usage.c.cost)).where(*wanted)
@@ -223,10 +223,12 @@ def _account(caller: Caller, secret: str) -> str:
 
 def _of_agents_of(owner: Caller) -> Iterator[ColumnElement[bool]]:
     """Yield what holds for rows of the agents of an owner; a day that others had the name on, too, is not theirs."""
-    yield usage.c.agent.in_(owner.grants.owned)
-    made, ended = (column // _MILLISECONDS for column in (agents.c.created_at, agents.c.deleted_at))
-    yield exists().where(agents.c.name == usage.c.agent, agents.c.deleted_at.is_(None), usage.c.day >= made)
-    yield ~exists().where(agents.c.name == usage.c.agent, agents.c.owner != owner.owner, usage.c.day <= ended)
+    made, after = (column // _MILLISECONDS for column in (agents.c.created_at, agents.c.deleted_at))
+    day = case((agents.c.deleted_at.is_(None), made), (agents.c.owner != owner.owner, after + 1), else_=0)
+    own = select(agents.c.name).where(agents.c.owner == owner.owner, agents.c.deleted_at.is_(None))
+    of_own = select(agents.c.name, func.max(day).label("first")).where(agents.c.name.in_(own))
+    names = of_own.group_by(agents.c.name).subquery()
+    yield from (usage.c.agent == names.c.name, usage.c.day >= names.c.first)
 
 
 async def _add_all(rows: Sequence[tuple[_Key, Used]], most: int, sql: AsyncConnection) -> None:
