@@ -61,8 +61,8 @@ def usage(
         _print_days(*tables)
         return
     _print_now(document, base_url, (added,) if added in {"caller", "agent"} else ("caller", "agent"))
-    why = "no days are stored (gateway.database, gateway.usage_days)" if days else "with gateway.database: --days 1"
-    problem(f"This was counted since the gateway started; {why}.")
+    why = "no days are stored (gateway.database, gateway.usage_days)" if days else "--days 1 shows all of today"
+    problem(f"Counted since the gateway started, also for today; {why}.")
 
 
 @contextmanager
