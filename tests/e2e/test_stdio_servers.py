@@ -399,11 +399,18 @@ async def test_processes_stay_ready_when_a_reload_changes_only_agents(tmp_path: 
         it.served.project.edit(lambda document: document["agents"].pop("other"))
         await it.served.reload()
         await it.ask()
-        found = await health(it.served.url("user"))
-        assert (found["status"], found["downstream"][0]["protocol"]) == ("ok", "initialize")
         assert len(it.processes.started) == 1
         await has_another_environment(it)
         await it.processes.until_latest_waits(3)
+
+
+async def test_the_health_check_starts_no_process_beside_one_that_waits(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        await it.ask()
+        for _ in range(3):
+            found = await health(it.served.url("user"))
+            assert (found["status"], found["downstream"][0]["protocol"]) == ("ok", "initialize")
+        assert len(it.processes.started) == 1
 
 
 async def has_another_environment(it: World) -> None:
