@@ -315,7 +315,7 @@ def _inside(project: Project) -> Iterator[None]:
         os.chdir(before)
         sys.path.remove(str(project.path))
         for name in [name for name in [*sys.modules] if name.partition(".")[0] == project.package]:
-            del sys.modules[name]
+            sys.modules.pop(name, None)  # a module that fails is removed by the thread that imports it
 
 
 async def until_idle(served: Running, timeout_seconds: float = WAIT_SECONDS) -> None:
