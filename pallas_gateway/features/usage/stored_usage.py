@@ -130,7 +130,7 @@ class StoredUsage:
         if caller is not None:
             wanted.append(usage.c.account.in_([_account(caller, secret) for secret in self._secrets]))
         if owner is not None:
-            wanted += _of_agents_of(owner) if owner.grants.owned else [false()]
+            wanted += _of_agents_of(owner) if owner.grants.owned else [false()]  # its grants say whether it may own
         names = [usage.c[name] for name in by]
         sums = [cast(func.sum(usage.c[name]), BigInteger) for name in Used.__slots__[:-1]]
         query = select(usage.c.day, *names, usage.c.failure, *sums, func.sum(usage.c.cost)).where(*wanted)

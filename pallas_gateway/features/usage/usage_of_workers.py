@@ -63,7 +63,7 @@ class UsageOfWorker:
             self.send_changes()
 
     def send_changes(self, *, is_last: bool = False) -> None:
-        """Send what was counted since the last time, unless the parent hangs: here, more calls make no more rows."""
+        """Send what was counted since the last time. While the parent hangs, it stays here, where rows are joined."""
         if self._parent.is_behind() and not is_last:
             return
         for day, rows in self._unsent.taken():

@@ -195,9 +195,7 @@ async def begin_of_turns() -> None:
 
 
 @pytest.mark.parametrize(("queue", "nested"), [("own", False), ("own", True), ("gateway", False)])
-async def test_callers_take_turns_in_both_queues_in_an_agents_with_their_nested_calls_too(
-    queue: str, nested: bool
-) -> None:
+async def test_callers_take_turns_in_the_queues_of_the_gateway_and_of_an_agent(queue: str, nested: bool) -> None:
     one, gate = admission(**{queue: 1}, queue_seconds=LONG), Gate()
     async with one.slot("greedy", nested=False) as first, AsyncExitStack() as stack:
         for number in range(3):
