@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 
-from tests.support.asgi import read_body, respond, respond_json
+from tests.support.asgi import AsgiApp, Receive, Scope, Send, read_body, respond, respond_json
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.commands import Program
+from tests.support.scripted_llm import ScriptedLlm
 from tests.support.watching import watching_meta
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tests.support.asgi import AsgiApp, Receive, Scope, Send
-    from tests.support.commands import Program
-    from tests.support.scripted_llm import ScriptedLlm
 
 SAID = "canarysaidinathread"
 """What is said to an agent in a thread: it belongs into the database, and into no log."""

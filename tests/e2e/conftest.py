@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
 from pallas_gateway.telemetry import redaction
-from tests.support.gateway import limited
-from tests.support.provider_gateways import serving_all
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
-
-    from tests.support.gateway import Limits
-    from tests.support.provider_gateways import Served
+from tests.support.gateway import Limits, limited
+from tests.support.provider_gateways import Served, serving_all
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import httpx
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from starlette.types import Message, Receive, Scope, Send
 
 from pallas_gateway.features.audit.audit_log import AuditLog
 from pallas_gateway.process.ports import SwappableApp
@@ -19,24 +23,12 @@ from pallas_gateway.telemetry import traces
 from tests.support.askable_callers import CAN_BE_ASKED
 from tests.support.asking_gateways import HUMAN
 from tests.support.clients import MODERN_VERSION, RawClient, tool_params
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import call_tools, fail, hang, say, scripted_llm
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Running, running, write_project
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    import pytest
-    from opentelemetry.sdk.trace import ReadableSpan
-    from starlette.types import Message, Receive, Scope, Send
-
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Turn
-
-    type Json = dict[str, Any]
+type Json = dict[str, Any]
 
 COUNTERS = REFUSED, ENDED, TIMED, RUNNING, LEASED = (
     *("pallas_calls_refused_total", "pallas_send_message_total", "pallas_send_message_duration_seconds_count"),

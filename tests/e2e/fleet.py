@@ -7,29 +7,24 @@ import json
 import os
 import signal
 import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from ssl import SSLContext
+from typing import Any
 
 import httpx
 
 from tests.support.askable_callers import CAN_BE_ASKED
 from tests.support.clients import MODERN_VERSION, tool_params
-from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
+from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, Program, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
 from tests.support.patient_gateway import IMPATIENT, LATE_REQUESTS
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
-    from ssl import SSLContext
-
-    from tests.support.commands import Program
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 
 @dataclass(frozen=True)

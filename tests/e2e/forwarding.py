@@ -7,26 +7,19 @@ argument of each tool it calls. So a downstream sees on one request both who rea
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 from fastmcp import FastMCP
 
-from tests.support.asgi import respond
+from tests.support.asgi import AsgiApp, Receive, Scope, Send, respond
 from tests.support.calling import EACH_VERSION, ask
-from tests.support.downstreams import Downstream
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import call_tools, say, scripted_llm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.support.asgi import AsgiApp, Receive, Scope, Send
-    from tests.support.downstreams import Era, HttpRequest, Recorder
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, ScriptedLlm
+from tests.support.downstreams import Downstream, Era, HttpRequest, Recorder
+from tests.support.gateway import Agent, Running, running, write_project
+from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, ScriptedLlm, call_tools, say, scripted_llm
 
 FORWARDS = {"forward_inbound_auth": True}
 OWN_TOKEN = "the-servers-own"

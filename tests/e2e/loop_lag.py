@@ -12,26 +12,20 @@ import os
 import sys
 import time
 from asyncio.events import Handle
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pallas_gateway import composition
 from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, Running, running, until_idle, write_project
+from tests.support.provider_gateways import Provider
 from tests.support.provider_matrix import GENERIC, GOOGLEOAI, PROVIDERS, WEBSOCKET
 from tests.support.providers.provider import scripted_provider
-from tests.support.scripted_llm import LlmRequest, call_tools, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say
 from tests.support.slow_proxy import slow_proxy
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
-
-    from tests.support.gateway import Running
-    from tests.support.provider_gateways import Provider
-    from tests.support.scripted_llm import Turn
 
 REFERENCE_LOOPS = 150_000
 """About 5 ms of CPU on the machine where the limit of 50 ms was set."""

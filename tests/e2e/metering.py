@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 from fastmcp.exceptions import PromptError
 
 from pallas_gateway.config.loading.loader import Overrides
 from tests.support.calling import ask, health
-from tests.support.downstreams import stateless_downstream
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
 from tests.support.exposition import Exposition
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import Usage, call_tools, fail, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, Usage, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import calling, speaker, turns_so_far
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 CLERK = """
 from fast_agent import FastAgent

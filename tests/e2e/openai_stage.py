@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import openai
 from openai import AsyncOpenAI
 
 from tests.support.gateway import Agent
-from tests.support.scripted_llm import Usage, call_tools, cut, fail, hang, say, stream
+from tests.support.scripted_llm import LlmRequest, Turn, Usage, call_tools, cut, fail, hang, say, stream
 from tests.support.waiting import Gate
 from tests.support.watching import DESK, PIPELINE, Stage, speaker, stage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    import openai
-
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n not really").decode()
 PDF = base64.b64encode(b"%PDF-1.7 not really").decode()

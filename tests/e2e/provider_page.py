@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 
 from pallas_gateway.runtime.settings.provider_addresses import address_variable
+from tests.support.provider_gateways import Provider
 from tests.support.provider_matrix import CAPABILITIES, GAPS, PROVIDERS, UNTRIED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tests.support.provider_gateways import Provider
 
 _INTRODUCTION = """\
 # Providers of models

@@ -9,33 +9,25 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import httpx
 
 from tests.e2e.fleet import WorkerManager
-from tests.support.asking import asking_downstream
+from tests.support.asking import Asking, asking_downstream
 from tests.support.asking_gateways import HUMAN
-from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
+from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, Program, started
 from tests.support.exposition import Exposition
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Project, Running, running, write_project
 from tests.support.patient_gateway import LATE_REQUESTS
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from tests.support.asking import Asking
-    from tests.support.commands import Program
-    from tests.support.gateway import Project, Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
-
-    type Change = Callable[[dict[str, Any]], object]
+type Change = Callable[[dict[str, Any]], object]
 
 AGENTS = {
     "user": Agent(["asking", "older"], decorator="human_input=True", settings={"approve": ["asking/wipe"]}),

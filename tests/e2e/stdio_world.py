@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.support.calling import ask, health
-from tests.support.gateway import Agent, gateway_and_model
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.gateway import Agent, Running, gateway_and_model
+from tests.support.scripted_llm import LlmRequest, Script, Turn, call_tools, hang, say
 from tests.support.stdio_processes import Processes
-from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Script, Turn
-    from tests.support.waiting import Gate
+from tests.support.waiting import Gate, eventually
 
 
 def uses_the_tools_it_is_told(request: LlmRequest) -> Turn:

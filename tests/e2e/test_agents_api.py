@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,9 +16,6 @@ from tests.support.agents_api import DECLARED, INSTRUCTION, POEM, agents_api, ag
 from tests.support.gateway import running
 from tests.support.listener import reserved_port
 from tests.support.stored_threads import agents_feature_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def problems_of(response: httpx.Response) -> dict[str, str]:

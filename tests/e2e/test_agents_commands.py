@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tests.support.agents_api import AgentsApi, agents_api
+from tests.support.commands import Ran
 from tests.support.finished import finished
 from tests.support.gateway import Agent, running, write_project
 from tests.support.stored_threads import agents_feature_of
-from tests.support.terminal import at_terminal
+from tests.support.terminal import Terminal, at_terminal
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from tests.support.commands import Ran
-    from tests.support.terminal import Terminal
 
 INSTRUCTION = "You write poems.\nAbout the sea."
 EVERYTHING = {

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import httpx
 
 from tests.e2e.fleet import fleet
 from tests.support.agents_api import POEM, RELEASED
 from tests.support.threads_api import stream_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import httpx
 
 WRITES = 10
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Set
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.agents_api import INSTRUCTION, KEYS, POEM, RELEASED, agents_api, project_of
+from tests.support.agents_api import INSTRUCTION, KEYS, POEM, RELEASED, AgentsApi, agents_api, project_of
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import running
 from tests.support.guarded import bearer, guarded
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Set
-    from pathlib import Path
-
-    from tests.support.agents_api import AgentsApi
 
 STATES = ("state", "runningVersion", "reason")
 CLAIMED = "agent of the database has the name of an agent of agents.yaml"

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 
 from pallas_gateway.features.tries import api as tries
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from tests.support.agents_api import KEYS
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
-from tests.support.threads_api import stream_of
+from tests.support.gateway import Agent, Running, running, write_project
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, hang, say, scripted_llm
+from tests.support.threads_api import Stream, stream_of
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    import pytest
-
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
-    from tests.support.threads_api import Stream
 
 MODEL = "generic.test-model"
 DEFINITION = {"instruction": "You are a draft.", "model": MODEL, "servers": ["notes"]}

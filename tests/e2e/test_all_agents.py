@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,20 +16,13 @@ from mcp import MCPError
 from tests.support.calling import EACH_VERSION, answer_of, ask, health
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import EACH_ERA, Connect, ProgressLog, raw_client, text_of, tool_params
-from tests.support.gateway import Agent, declare_project, gateway_and_model, running, until_idle, write_project
-from tests.support.guarded import METADATA, OK, Refusal, attempt, bearer, guarded, static_key
+from tests.support.gateway import Agent, Running, declare_project, gateway_and_model, running, until_idle, write_project
+from tests.support.guarded import METADATA, OK, Guarded, Refusal, attempt, bearer, guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say, scripted_llm
 from tests.support.waiting import Gate
 from tests.support.watching import Stage, calling, script_of, stage, watch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.gateway import Running
-    from tests.support.guarded import Guarded
 
 each_version = pytest.mark.parametrize("version", EACH_VERSION)
 INITIALIZE = "2025-06-18"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,12 +16,7 @@ from pallas_gateway.doors.mcp.envelope import McpRequest
 from pallas_gateway.json_size import TOO_MANY_VALUES
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, Running, gateway_and_model
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.scripted_llm import ScriptedLlm
+from tests.support.scripted_llm import ScriptedLlm
 
 LIMIT = 20
 SAID = f"at most {LIMIT} (gateway.max_history_entries)"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,19 +13,11 @@ from tests.support.askable_callers import CAN_BE_ASKED, INVALID_PARAMS, asked_at
 from tests.support.asking import FORM, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, neighbours, project_of, questions
 from tests.support.calling import answer_of
-from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent, running, until_idle
+from tests.support.clients import MODERN_VERSION, RawReply, raw_client
+from tests.support.gateway import Agent, Running, running, until_idle
 from tests.support.resumed_calls import resumed
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, say, scripted_llm
 from tests.support.threads_api import Api, http_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.support.clients import RawReply
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 ASKS = Agent(["asking"], settings={"approve": ["asking/wipe"]})
 ASKS_NO_MORE: dict[str, dict[str, Any]] = {

@@ -6,7 +6,8 @@ import asyncio
 import json
 import signal
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -21,9 +22,6 @@ from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOG = "audit.log"
 SECRET = "what-the-caller-says"

@@ -10,27 +10,21 @@ import ssl
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fast_agent.core.agent_instance_factory import CallableAgentInstanceFactory
 
-from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.clients import MODERN_VERSION, RawReply, raw_client
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.one_user import use_if_told
-from tests.support.provider_gateways import serving
+from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import over_providers
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.watching import stage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from tests.support.clients import RawReply
-    from tests.support.gateway import Running
-    from tests.support.provider_gateways import Provider
 
 INITIALIZE_VERSION = "2025-06-18"
 WARM_UP_CALLS = 2

@@ -5,31 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
 
+from pallas_gateway.calls.permit import Excess
+from pallas_gateway.core.offers import CallEntry
 from pallas_gateway.features.limits.caller_limits import CallerLimits
-from tests.e2e.fleet import fleet
+from tests.e2e.fleet import WorkerManager, fleet
 from tests.support.calling import answer_of, ask
 from tests.support.gateway import Agent, module_of, until_idle
 from tests.support.guarded import static_key
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import ANTHROPIC
-from tests.support.scripted_llm import Usage, call_tools, cut, fail, hang, say, stream
+from tests.support.scripted_llm import LlmRequest, Turn, Usage, call_tools, cut, fail, hang, say, stream
 from tests.support.waiting import Gate, eventually
-from tests.support.watching import calling, speaker, stage, turns_so_far
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pallas_gateway.calls.permit import Excess
-    from pallas_gateway.core.offers import CallEntry
-    from tests.e2e.fleet import WorkerManager
-    from tests.support.scripted_llm import LlmRequest, Turn
-    from tests.support.watching import Stage
+from tests.support.watching import Stage, calling, speaker, stage, turns_so_far
 
 TURN = Usage(prompt=80, completion=20)
 """A hundred tokens."""

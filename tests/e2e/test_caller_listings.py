@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any, override
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, override
 
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.dependencies import get_http_headers
 from fastmcp.server.middleware import Middleware
-from fastmcp.tools import ToolResult
+from fastmcp.tools import Tool, ToolResult
 
 from tests.e2e.forwarding import (
     ANN,
@@ -21,6 +23,7 @@ from tests.e2e.forwarding import (
     NOBODY,
     TOKENS,
     Noting,
+    World,
     ask_as,
     bearers,
     noting,
@@ -28,24 +31,13 @@ from tests.e2e.forwarding import (
     use_everything,
     world,
 )
-from tests.support.asgi import headers_of, respond
+from tests.support.asgi import AsgiApp, Receive, Scope, Send, headers_of, respond
 from tests.support.calling import EACH_VERSION, ask
-from tests.support.gateway import Agent, until_idle
+from tests.support.gateway import Agent, Limits, until_idle
 from tests.support.listener import reserved_port, serve_app
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import call_tools, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say
 from tests.support.token_endpoint import AuthorizationServer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from fastmcp.tools import Tool
-
-    from tests.e2e.forwarding import World
-    from tests.support.asgi import AsgiApp, Receive, Scope, Send
-    from tests.support.gateway import Limits
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = pytest.mark.usefixtures("patience")
 NAMES = {ANN: "ann", BOB: "bob", NOBODY: "nobody"}

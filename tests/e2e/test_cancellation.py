@@ -5,27 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.clients import EACH_ERA, INITIALIZE_VERSIONS, MODERN_VERSION, Connect, raw_client, tool_params
+from tests.support.clients import (
+    EACH_ERA,
+    INITIALIZE_VERSIONS,
+    MODERN_VERSION,
+    Connect,
+    RawCall,
+    RawClient,
+    raw_client,
+    tool_params,
+)
 from tests.support.crowds import crowd
 from tests.support.gateway import Agent, until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import call_tools, hang, say, stream
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, stream
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import EACH_VERSION, TOKEN, Stage, calling, speaker, stage, watch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.clients import RawCall, RawClient
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = [pytest.mark.crowd, pytest.mark.usefixtures("brief_sockets")]
 INITIALIZE = "2025-06-18"

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import one_user
 from tests.support.calling import ask, health
 from tests.support.changing import ChangingTool, changing_downstream
-from tests.support.downstreams import stateful_downstream, stateless_downstream
-from tests.support.gateway import Agent, module_of, running, until_idle, write_project
+from tests.support.downstreams import Recorder, stateful_downstream, stateless_downstream
+from tests.support.gateway import Agent, Limits, Project, module_of, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import Gate, eventually, stopwatch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from tests.support.downstreams import Recorder
-    from tests.support.gateway import Limits, Project
 
 ALICE: dict[str, Any] = {"bearer": "alice-token", "headers": {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}}
 NUMBER = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}

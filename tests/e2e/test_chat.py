@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
 
 from tests.support.asking import FORM
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
-from tests.support.scripted_llm import echo, hang, scripted_llm, stream
-from tests.support.terminal import ALT_ENTER, CTRL_C, ENTER, TAB, at_terminal
+from tests.support.gateway import Agent, Project, Running, gateway_and_model, running, until_idle, write_project
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, echo, hang, scripted_llm, stream
+from tests.support.terminal import ALT_ENTER, CTRL_C, ENTER, TAB, Terminal, at_terminal
 from tests.support.threads_api import ACCEPT, http_of, serving
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from tests.support.gateway import Project, Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
-    from tests.support.terminal import Terminal
 
 PNG = bytes.fromhex("89504e470d0a1a0a")
 

@@ -8,8 +8,9 @@ import json
 import logging
 import socket
 import struct
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,18 +18,12 @@ from pallas_gateway.process.http_connections.connection import Connection
 from tests.support.calling import ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import tool_params
-from tests.support.gateway import Agent, Running, running, until_idle, write_project
+from tests.support.gateway import Agent, Limits, Running, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.listener import HOST
 from tests.support.pairs import pairs
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from tests.support.gateway import Limits
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 POST = (

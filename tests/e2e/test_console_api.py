@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,16 +17,10 @@ from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, declare_project, module_source, running, write_project
+from tests.support.gateway import Agent, Running, declare_project, module_source, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from tests.support.gateway import Running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

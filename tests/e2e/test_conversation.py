@@ -8,8 +8,10 @@ import json
 import logging
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pydantic_core
@@ -43,10 +45,6 @@ from tests.support.scripted_llm import (
     scripted_llm,
     text_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
 GIF = base64.b64encode(b"GIF89a and so on").decode()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.calling import EACH_VERSION, ask, health
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, declare_project, record_calls, running, starts, write_project
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Running, declare_project, record_calls, running, starts, write_project
 from tests.support.guarded import STATIC_KEY, static_key
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import eventually
 from tests.support.watching import speaker, watch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import Script, ScriptedLlm
 
 LEAD: Mapping[str, Any] = {
     "instruction": "You are lead.\nBe brief.",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,19 +14,11 @@ from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.asking import FORM
 from tests.support.asking_gateways import HUMAN
 from tests.support.calling import ask
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Project, Running, running, write_project
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, say, scripted_llm
 from tests.support.stored_agents import ME, applied, definition, definitions_of, ready
 from tests.support.watching import speaker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Project, Running
-    from tests.support.scripted_llm import ScriptedLlm
 
 RELEASED: dict[str, Any] = {"models": ["generic.*"], "servers": {"tools": ["ec*", "add"]}, "agents": ["filed"]}
 

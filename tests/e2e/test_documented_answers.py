@@ -6,7 +6,9 @@ import asyncio
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -21,14 +23,8 @@ from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.documents import pages
 from tests.support.gateway import Agent, declare_project, gateway_and_model, running, until_idle, write_project
 from tests.support.listener import serve_app
-from tests.support.scripted_llm import Reply, call_tools, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Reply, Turn, call_tools, say, scripted_llm
 from tests.support.threads_api import http_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 JSON, PYTHON = (re.compile(rf"^```{one}\n(.*?)^```", re.MULTILINE | re.DOTALL) for one in ("json", "python"))
 ANSWERS = {

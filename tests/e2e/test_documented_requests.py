@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from tests.support.agents_api import agents_api
 from tests.support.documents import pages
 from tests.support.gateway import Agent, running, write_project
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BLOCK = re.compile(r"^```(?:console|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GATEWAY, THREAD, QUESTION = re.compile(r"localhost:24200"), "5f0c…", "3f…"

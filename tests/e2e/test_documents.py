@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from tests.support.pairs import pairs
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import ANTHROPIC
 from tests.support.scripted_llm import say, text_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 each_version = pytest.mark.parametrize("version", EACH_VERSION)
 DOCUMENTS, NO_DOCUMENTS = {"documents": True}, {"documents": False}

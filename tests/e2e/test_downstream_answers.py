@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
-from tests.support.downstreams import stateless_downstream
+from tests.support.downstreams import Era, stateless_downstream
+from tests.support.gateway import Limits
 from tests.support.odd_server import Raw, hostile, odd_server
 from tests.support.one_user import ADD, use, world
 from tests.support.pairs import pairs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.downstreams import Era
-    from tests.support.gateway import Limits
 
 LARGE = b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "' + bytes(2**26) + b'"}]}}'
 BOMB = gzip.compress(LARGE)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pallas_gateway.core.agent_state import State
-from tests.support.asgi import http_only, respond
+from tests.support.asgi import Receive, Scope, Send, http_only, respond
 from tests.support.calling import EACH_VERSION, answer_of, ask, health
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.fair_time import hastened
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, Limits, Running, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole, serve_app
 from tests.support.one_user import ADD, named_tools, use, world
@@ -23,12 +24,6 @@ from tests.support.pairs import pairs
 from tests.support.scripted_llm import say
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
-    from tests.support.gateway import Limits, Running
 
 
 @pytest.fixture(autouse=True)

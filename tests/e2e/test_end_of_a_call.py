@@ -7,20 +7,14 @@ import json
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
+import pytest
 
-from tests.e2e.doors import ADA, DOORS, MEANWHILE, Read, Sent, held, may_ask, prepared, world
-from tests.support.threads_api import http_of, stream_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from tests.e2e.doors import World
-    from tests.support.threads_api import Stream
+from tests.e2e.doors import ADA, DOORS, MEANWHILE, Read, Sent, World, held, may_ask, prepared, world
+from tests.support.threads_api import Stream, http_of, stream_of
 
 
 class Row(NamedTuple):

@@ -9,27 +9,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fast_agent
 import pytest
 import yaml
 
 from tests.support.calling import EACH_VERSION, ask, health
-from tests.support.dialects import polyglot_llm
-from tests.support.gateway import Agent, declare_project, running, write_project
+from tests.support.dialects import Asked, PolyglotLlm, polyglot_llm
+from tests.support.gateway import Agent, Project, Running, declare_project, running, write_project
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-
-    from tests.support.dialects import Asked, PolyglotLlm
-    from tests.support.gateway import Project, Running
-    from tests.support.scripted_llm import ScriptedLlm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, say, scripted_llm
 
 pytestmark = pytest.mark.usefixtures("no_programs")
 

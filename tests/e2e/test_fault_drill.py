@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
 
 from pallas_gateway.core.agent_state import State
 from tests.support.calling import EACH_VERSION, Answer, ask, health
-from tests.support.clients import raw_client, tool_params
+from tests.support.clients import RawCall, raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, module_source, running, until_idle, write_project
+from tests.support.gateway import Agent, Limits, Project, Running, module_source, running, until_idle, write_project
 from tests.support.listener import black_hole, reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import eventually, stopwatch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from tests.support.clients import RawCall
-    from tests.support.gateway import Limits, Project, Running
 
 BROKEN = Agent(source="raise ValueError('no key for the archive')\n")
 

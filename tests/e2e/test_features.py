@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,16 +12,10 @@ import pytest
 from pallas_gateway.composition.features import FEATURES
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.config.problems import ConfigurationError
-from pallas_gateway.core.feature import CORE_SETTINGS
+from pallas_gateway.core.feature import CORE_SETTINGS, Feature
 from pallas_gateway.doors.api.base import operations_of
 from tests.support.clients import raw_client
 from tests.support.gateway import Agent, running, write_project
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from pallas_gateway.core.feature import Feature
 
 SETTINGS: dict[str, Any] = {
     "database": "sqlite:///threads.db",

@@ -7,7 +7,8 @@ import base64
 import json
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,22 +36,14 @@ from tests.e2e.forwarding import (
     who_asked,
     world,
 )
-from tests.support.asgi import respond
+from tests.support.asgi import AsgiApp, Receive, Scope, Send, respond
 from tests.support.calling import EACH_VERSION, answer_of, ask, health
 from tests.support.clients import raw_client
-from tests.support.downstreams import Recorder
-from tests.support.gateway import Agent, module_of, until_idle
+from tests.support.downstreams import HttpRequest, Recorder
+from tests.support.gateway import Agent, Limits, module_of, until_idle
 from tests.support.listener import reserved_port, serve_app
-from tests.support.scripted_llm import call_tools, hang
+from tests.support.scripted_llm import LlmRequest, Script, Turn, call_tools, hang
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.asgi import AsgiApp, Receive, Scope, Send
-    from tests.support.downstreams import HttpRequest
-    from tests.support.gateway import Limits
-    from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.usefixtures("patience")
 

@@ -11,11 +11,12 @@ import asyncio
 import random
 import resource
 from collections import Counter
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import contains
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
@@ -25,6 +26,7 @@ from tests.e2e.forwarding import (
     OWN_TOKEN,
     Caller,
     Noting,
+    World,
     callers,
     calls_named_in,
     moved,
@@ -35,27 +37,16 @@ from tests.e2e.forwarding import (
     who_asked,
     world,
 )
-from tests.support.breaker import breaker
+from tests.support.breaker import Breaker, breaker
 from tests.support.calling import Answer, answer_of
-from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.clients import MODERN_VERSION, RawCall, raw_client, tool_params
 from tests.support.crowds import crowd
-from tests.support.downstreams import refusing
+from tests.support.downstreams import HttpRequest, Recorder, refusing
 from tests.support.gateway import Agent, until_idle
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import hang
+from tests.support.scripted_llm import LlmRequest, Turn, hang
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import speaker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from tests.e2e.forwarding import World
-    from tests.support.breaker import Breaker
-    from tests.support.clients import RawCall
-    from tests.support.downstreams import HttpRequest, Recorder
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = [
     pytest.mark.usefixtures("many_descriptors", "patience"),

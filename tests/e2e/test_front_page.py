@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from html import unescape
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 from urllib.parse import urldefrag, urljoin
 
 import httpx
@@ -18,10 +20,6 @@ from pallas_gateway.features.pages.documentation import documents, images
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.listener import reserved_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PAGE = {"console": False}  # with it, browsers are redirected there

@@ -5,31 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pallas_gateway.core.agent_state import State
-from tests.support.asgi import http_only, read_body, respond
+from tests.support.asgi import Receive, Scope, Send, http_only, read_body, respond
 from tests.support.calling import ask, health
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.fair_time import hastened
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Limits, Project, Running, running, write_project
 from tests.support.listener import black_hole, reserved_port, serve_app
 from tests.support.one_user import named_tools, world
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
-    from tests.support.gateway import Limits, Project, Running
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 UNREACHABLE = {
     "refusing": "connection refused",

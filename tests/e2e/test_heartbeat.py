@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.clients import RawCall
 from tests.support.fair_time import hastened
 from tests.support.gateway import Agent
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import EACH_VERSION, Watched, calling, check_order, stage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.support.clients import RawCall
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 BEAT = {"heartbeat_seconds": 0.2}
 PATIENCE = 5.0  # seconds without a byte after which the clients and the proxy of these tests give up

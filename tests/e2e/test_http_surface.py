@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,14 +19,8 @@ from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, Running, gateway_and_model, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import hang, say
+from tests.support.scripted_llm import LlmRequest, hang, say
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest
 
 MCP = "/agents/echo/mcp"
 REGISTRY, LIST = "/.well-known/mcp/server.json", "/v0.1/servers"

@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +23,7 @@ from tests.support.guarded import (
     BOTH,
     OK,
     STATIC_KEY,
+    Guarded,
     Refusal,
     attempt,
     attempt_on,
@@ -31,12 +34,6 @@ from tests.support.guarded import (
 )
 from tests.support.tokens import forge, keys_of
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.guarded import Guarded
 
 each_version = pytest.mark.parametrize("version", EACH_VERSION)
 ELSEWHERE = "https://elsewhere.example.test"

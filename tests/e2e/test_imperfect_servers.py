@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pallas_gateway.calls.tool_names import name_at_model
 from pallas_gateway.runtime.protocols import CANNOT_LIST
 from tests.support.calling import ask, health
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Limits, Running, running, write_project
 from tests.support.imperfect_servers import (
     PAGE,
     PINGS,
     UNLISTABLE,
+    Era,
     cursor_of,
     imperfect_servers,
     listing,
@@ -25,17 +28,8 @@ from tests.support.imperfect_servers import (
     settings_of,
     tool,
 )
-from tests.support.odd_server import HANDSHAKE, Raw
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from tests.support.gateway import Limits, Running
-    from tests.support.imperfect_servers import Era
-    from tests.support.odd_server import Document
-    from tests.support.scripted_llm import ScriptedLlm
+from tests.support.odd_server import HANDSHAKE, Document, Raw
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, say, scripted_llm
 
 ERAS = ("initialize", "modern")
 LONG = "a" * 40

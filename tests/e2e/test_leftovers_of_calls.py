@@ -6,34 +6,28 @@ import asyncio
 import gc
 import json
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import httpx
 import pytest
 import uvloop
+from starlette.types import ASGIApp
 
 from pallas_gateway.core.feature import PortRoutes
 from pallas_gateway.doors.http.app import create_app
+from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from tests.support.askable_callers import asked_at, called_at, ended
 from tests.support.asking_gateways import HUMAN
 from tests.support.calling import answer_of
-from tests.support.gateway import Agent, gateway_and_model, until_idle
+from tests.support.gateway import Agent, Running, gateway_and_model, until_idle
 from tests.support.one_user import use_if_told
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate
 from tests.support.watching import stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from starlette.types import ASGIApp
-
-    from pallas_gateway.doors.mcp.mcp_servers import McpServers
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 NO_CODE = SimpleNamespace(co_filename="")
 OF_A_CALL = ("pallas_gateway.", "fast_agent.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -14,14 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 from openai import AsyncOpenAI
 
 from tests.support.calling import ask
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.guarded import guarded, static_key
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from tests.support.gateway import Running
 
 MINUTE = 60
 KEYS = {name: f"pgw_the-key-of-{name}" for name in ("anna", "ben")}

@@ -8,9 +8,9 @@ import os
 import re
 import signal
 import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -20,15 +20,20 @@ from pallas_gateway.core.agent_state import State
 from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.commands import started
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, Running, gateway_and_model, module_source, running, until_idle, write_project
+from tests.support.gateway import (
+    Agent,
+    Limits,
+    Project,
+    Running,
+    gateway_and_model,
+    module_source,
+    running,
+    until_idle,
+    write_project,
+)
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Turn, call_tools, garbage, say, scripted_llm
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-
-    from tests.support.gateway import Limits, Project
 
 HEADER = 'from fast_agent import FastAgent\nfast = FastAgent("broken", parse_cli_args=False)\n'
 TWO_AGENTS = f"""{HEADER}

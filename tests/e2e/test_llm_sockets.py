@@ -5,30 +5,24 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pallas_gateway.calls.current import AgentCall, calling
 from pallas_gateway.fast_paths import kept_anthropic_clients
 from pallas_gateway.limits import LlmLimits
-from tests.support.asgi import headers_of
+from tests.support.asgi import Receive, Scope, Send, headers_of
 from tests.support.calling import ask
 from tests.support.dialects import polyglot_llm
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, Limits, Running, running, until_idle, write_project
 from tests.support.listener import serve_app
-from tests.support.scripted_llm import MODEL, ScriptedLlm, hang, say
+from tests.support.scripted_llm import MODEL, Script, ScriptedLlm, hang, say
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
-    from tests.support.gateway import Limits, Running
-    from tests.support.scripted_llm import Script
 
 TOKEN = "token-of-a-caller-that-has-gone"
 

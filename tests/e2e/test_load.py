@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 
 import pytest
 
 from tests.support.calling import EACH_VERSION, Answer, answer_of, ask
-from tests.support.clients import raw_client
+from tests.support.clients import RawClient, raw_client
 from tests.support.gateway import Agent, gateway_and_model
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import hang, say
+from tests.support.scripted_llm import Script, hang, say
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from pathlib import Path
-
-    from tests.support.clients import RawClient
-    from tests.support.scripted_llm import Script
 
 CALLS = 100
 AT_ONCE = 50

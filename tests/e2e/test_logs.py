@@ -6,8 +6,10 @@ import asyncio
 import io
 import json
 import logging
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,10 +24,6 @@ from tests.support.patterns import LARGEST
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import stage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
-    from pathlib import Path
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACED = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}

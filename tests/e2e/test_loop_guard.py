@@ -6,7 +6,8 @@ import asyncio
 import base64
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,15 +16,9 @@ from mcp_types import ImageContent
 
 from tests.support.downstreams import Downstream
 from tests.support.gateway import Agent, until_idle
-from tests.support.scripted_llm import call_tools, hang, say, stream, text_of
+from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, Turn, call_tools, hang, say, stream, text_of
 from tests.support.waiting import Gate
-from tests.support.watching import DESK, EACH_VERSION, PIPELINE, script_of, speaker, stage, turns_so_far, watch
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, Turn
-    from tests.support.watching import Stage
+from tests.support.watching import DESK, EACH_VERSION, PIPELINE, Stage, script_of, speaker, stage, turns_so_far, watch
 
 LIMIT = "[Stopped: the agent reached its limit of steps"
 

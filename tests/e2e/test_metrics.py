@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from pallas_gateway import __version__
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS, QUESTION_KINDS, QUESTION_OUTCOMES
-from tests.e2e.metering import PORTS, WORKER_USAGE, metered
+from tests.e2e.metering import PORTS, WORKER_USAGE, Metered, metered
 from tests.support import dashboard
 from tests.support.calling import ask, health
-from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.clients import MODERN_VERSION, RawClient, raw_client, tool_params
 from tests.support.crowds import crowd
 from tests.support.downstreams import stateless_downstream
 from tests.support.exposition import Exposition, lint, unknown_in, without_result
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.metrics_document import ALERTS, QUESTIONS
-from tests.support.scripted_llm import DEFAULT_USAGE, call_tools, say
-from tests.support.watching import calling, script_of, stage
+from tests.support.scripted_llm import DEFAULT_USAGE, Turn, call_tools, say
+from tests.support.watching import Stage, calling, script_of, stage
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from tests.support.clients import RawClient
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import Turn
-    from tests.support.watching import Stage
-
-    type Attack = Callable[[RawClient, str], Awaitable[object]]
-
-    from tests.e2e.metering import Metered
+type Attack = Callable[[RawClient, str], Awaitable[object]]
 
 
 def row(type_: str, *labels: str, **values: str) -> tuple[str, tuple[str, ...], dict[str, set[str]]]:

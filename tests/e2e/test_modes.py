@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,10 +20,6 @@ from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.clients import raw_client
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PER_PORT = Overrides(per_port=True)
 REGISTRY = "/.well-known/mcp/server.json"

@@ -6,11 +6,14 @@ import asyncio
 import base64
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
 import pytest
+from openai.types.chat import ChatCompletionChunk
 
 from tests.e2e.openai_stage import ON, PDF, PNG, client_of, errors_of, said, talking
 from tests.support.fair_time import hastened
@@ -18,13 +21,6 @@ from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from openai.types.chat import ChatCompletionChunk
-
 
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
 TOOL = {"type": "function", "function": {"name": "f"}}

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.calling import ask, health
 from tests.support.clients import MODERN_VERSION
 from tests.support.commands import READY_SECONDS, started
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, Project, running, write_project
 from tests.support.watching import watch, watching_meta
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from tests.support.gateway import Project
 
 pytestmark = pytest.mark.needs("llama.cpp")
 SERVER = Path(__file__).parents[1] / "model_server"

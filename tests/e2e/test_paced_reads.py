@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +11,10 @@ from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.doors.mcp import notifications
 from pallas_gateway.fast_paths import paced_reads
 from tests.support.calling import answer_of, ask
-from tests.support.provider_gateways import deltas_of, serving
+from tests.support.provider_gateways import Provider, deltas_of, serving
 from tests.support.provider_matrix import ANTHROPIC, GENERIC, RESPONSES
-from tests.support.scripted_llm import call_tools, stream
+from tests.support.scripted_llm import Turn, call_tools, stream
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider
-    from tests.support.scripted_llm import Turn
 
 FOR_EVER = 3600.0
 PROVIDERS = pytest.mark.parametrize("provider", [GENERIC, RESPONSES, ANTHROPIC], ids=lambda one: one.name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -15,15 +17,8 @@ from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, until_idle
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, echo, say
-from tests.support.watching import DESK, PIPELINE, script_of, speaker, stage, turns_so_far
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Script, Turn
-    from tests.support.watching import Stage
+from tests.support.scripted_llm import LlmRequest, Script, Turn, call_tools, echo, say
+from tests.support.watching import DESK, PIPELINE, Stage, script_of, speaker, stage, turns_so_far
 
 DEFAULTS = {"temperature": 0.5, "seed": 7, "systemAppend": "Be kind.", "extra": {"min_p": 1, "top_a": 2}}
 MODELS = ["generic.test-model", "generic.other-model"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import CodeType
+from typing import Any
 
 from tests.figures.house import PRODUCT, class_of
 from tests.figures.sizes import budget
@@ -14,11 +17,6 @@ from tests.support.clients import raw_client
 from tests.support.documents import DOCS, ROOT
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import say, scripted_llm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-    from pathlib import Path
-    from types import CodeType
 
 type Function = tuple[str, str]
 """A module, as `doors/http/app`, and the name of a function in it or of a class, as `_Table`."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pallas_gateway.doors.mcp.endpoint import McpEndpoint
+from pallas_gateway.doors.mcp.envelope import McpRequest
+from tests.support.asgi import Send
 from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
 from tests.support.gateway import (
     Agent,
+    Running,
     gateway_and_model,
     record_calls,
     running,
@@ -23,19 +28,10 @@ from tests.support.gateway import (
 )
 from tests.support.listener import reserved_port
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
+from tests.support.scripted_llm import LlmRequest, Script, Turn, call_tools, hang, say
 from tests.support.slow_proxy import slow_proxy
 from tests.support.waiting import Gate
 from tests.support.watching import relay, speaker, stage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
-    from pathlib import Path
-
-    from pallas_gateway.doors.mcp.envelope import McpRequest
-    from tests.support.asgi import Send
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import Script
 
 HOST = "gateway.example.test"  # the top-level `host`; nothing resolves it, which is the point
 

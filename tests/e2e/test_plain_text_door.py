@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
 
 from pallas_gateway.doors.http.bodies import AnswerAfterBody
 from pallas_gateway.doors.http.host_check import HostCheck
 from pallas_gateway.process.ports import SwappableApp
-from tests.e2e.doors import world
+from tests.e2e.doors import World, world
 from tests.support.asking import FORM
 from tests.support.asking_gateways import HUMAN
 from tests.support.documents import ROOT, pages
-from tests.support.gateway import Agent, gateway_and_model
+from tests.support.gateway import Agent, Running, gateway_and_model
 from tests.support.guarded import static_key
 from tests.support.plain_text_door import PATH, TextDoor
-from tests.support.scripted_llm import call_tools, cut, hang, say, stream
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, cut, hang, say, stream
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-    from typing import Any
-
-    import pytest
-    from starlette.types import Receive, Scope, Send
-
-    from tests.e2e.doors import World
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 ENDED = ["logged", "counted"]
 OK, BADLY = ["call_end ok", *ENDED], ["call_end error", *ENDED]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +22,7 @@ from tests.support.guarded import (
     METADATA,
     OK,
     STATIC_KEY,
+    Guarded,
     Refusal,
     attempt,
     bearer,
@@ -28,16 +32,8 @@ from tests.support.guarded import (
 )
 from tests.support.listener import reserved_port
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, say, scripted_llm
 from tests.support.watching import relay, speaker
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from tests.support.guarded import Guarded
-    from tests.support.scripted_llm import ScriptedLlm
 
 each_version = pytest.mark.parametrize("version", EACH_VERSION)
 REGISTRY = ("/.well-known/mcp/server.json", "/v0.1/servers")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pallas_gateway.runtime.settings import provider_addresses
-from tests.support.asgi import http_only, respond_json
+from tests.support.asgi import Receive, Scope, Send, http_only, respond_json
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import serve_app
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession"),  # google-genai's own

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anthropic
 import openai
@@ -14,10 +16,11 @@ import pytest
 
 from pallas_gateway.calls.provider_failures import CUT_OFF, INCOMPLETE, NO_HEADER, NO_URL, UNREACHED
 from tests.support.calling import Answer, answer_of, ask, health
+from tests.support.clients import RawCall
 from tests.support.fair_time import hastened
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.provider_gateways import KEY, Provider, deltas_of, serving
+from tests.support.provider_gateways import KEY, Provider, Served, deltas_of, serving
 from tests.support.provider_matrix import (
     ANTHROPIC,
     AZURE,
@@ -32,16 +35,20 @@ from tests.support.provider_matrix import (
     over_providers,
 )
 from tests.support.providers.provider import scripted_provider
-from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
+from tests.support.scripted_llm import (
+    LlmRequest,
+    Reply,
+    Script,
+    Turn,
+    cut,
+    end_early,
+    error_event,
+    garbage,
+    hang,
+    say,
+    stream,
+)
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from tests.support.clients import RawCall
-    from tests.support.provider_gateways import Provider, Served
-    from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON: Mapping[str, str] = {"retry_after": "0.01"}

@@ -9,7 +9,7 @@ import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -26,16 +26,9 @@ from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.provider_gateways import KEY, Provider, serving
 from tests.support.provider_matrix import ANTHROPIC_VERTEX, GEMINI_VERTEX
-from tests.support.providers.provider import scripted_provider
-from tests.support.scripted_llm import Reply, say
+from tests.support.providers.provider import ScriptedProvider, scripted_provider
+from tests.support.scripted_llm import LlmRequest, Reply, Turn, say
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider
-    from tests.support.providers.provider import ScriptedProvider
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_AUTH_TOKEN")
 AZURES = ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN", "AZURE_CLIENT_SECRET", "AZURE_PASSWORD")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from fast_agent.llm.provider_types import Provider
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST_IN_A_CALL = 10.0
 """Times the reference, which is 5 ms: the event loop is blocked for 50 ms at most."""

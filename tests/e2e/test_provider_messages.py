@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.calling import ask
-from tests.support.provider_gateways import KEY, Provider, serving
+from tests.support.provider_gateways import KEY, Provider, Served, serving
 from tests.support.provider_matrix import ANTHROPIC, GENERIC
 from tests.support.scripted_llm import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Served
 
 MOONSHOT = Provider("moonshot", "moonshot.kimi-k3", None, {"api_key": KEY, "base_url": "{url}/v1"})
 TENSORZERO = Provider("tensorzero", "tensorzero.function", None, {"api_key": KEY, "base_url": "{url}"})

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.pairs import pairs
 from tests.support.parameters import AS_SCHEMA, notes_of, result_of
-from tests.support.provider_gateways import Provider, serving
+from tests.support.provider_gateways import Provider, Served, serving
 from tests.support.provider_matrix import (
     ALIYUN,
     ANTHROPIC,
@@ -29,14 +29,7 @@ from tests.support.provider_matrix import (
     RESPONSES,
     over_providers,
 )
-from tests.support.scripted_llm import call_tools, say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Provider, Served
-    from tests.support.scripted_llm import Json, LlmRequest, Turn
+from tests.support.scripted_llm import Json, LlmRequest, Turn, call_tools, say
 
 ONE_TOOL = {"type": "function", "function": {"name": "tools__echo"}}
 

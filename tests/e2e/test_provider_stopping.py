@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -19,9 +20,6 @@ from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import hang
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import calling
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROVIDERS = (BEDROCK, GEMINI, ANTHROPIC_VERTEX)
 

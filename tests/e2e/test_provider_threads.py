@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from fast_agent.llm.fastagent_llm import FastAgentLLM
+from fast_agent.types import PromptMessageExtended
 from sqlalchemy import update
 
 from pallas_gateway.shared.database.tables import threads
+from tests.support.provider_gateways import Served
 from tests.support.provider_matrix import BEDROCK, CHAT, DEEPSEEK, in_shared_gateways
 from tests.support.providers.tool_rounds import conversation_of, signature_of
-from tests.support.scripted_llm import call_tools, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say
 from tests.support.stored_threads import threads_of
 from tests.support.threads_api import chat, http_of, messages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fast_agent.types import PromptMessageExtended
-
-    from tests.support.provider_gateways import Served
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 THOUGHT = "I have to add."

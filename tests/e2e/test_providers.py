@@ -6,8 +6,10 @@ import asyncio
 import base64
 import itertools
 import logging
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import httpx
 import pytest
@@ -16,18 +18,23 @@ from pallas_gateway.runtime.instance import FastAgentInstance
 from pallas_gateway.telemetry.logs import CallFields, HumanFormatter, JsonFormatter
 from tests.support.calling import answer_of, ask
 from tests.support.gateway import until_idle
-from tests.support.provider_gateways import KEY, Provider, deltas_of, serving
+from tests.support.provider_gateways import KEY, Provider, Served, deltas_of, serving
 from tests.support.provider_matrix import BEDROCK, GENERIC, GROQ, HF, XAI, in_shared_gateways
 from tests.support.reachable import reachable
-from tests.support.scripted_llm import Usage, call_tools, cut, error_event, garbage, hang, say, stream, text_of
+from tests.support.scripted_llm import (
+    LlmRequest,
+    Turn,
+    Usage,
+    call_tools,
+    cut,
+    error_event,
+    garbage,
+    hang,
+    say,
+    stream,
+    text_of,
+)
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from tests.support.provider_gateways import Served
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BLACK = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="

@@ -7,10 +7,13 @@ per-port mode agents' URLs follow `gateway.tls` alone, so behind an ingress they
 from __future__ import annotations
 
 import itertools
+import ssl
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import httpx
 import pytest
@@ -19,15 +22,8 @@ from pallas_gateway.config.loading.loader import Overrides
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import MODERN_VERSION, tool_params
 from tests.support.gateway import Agent, running, write_project
-from tests.support.guarded import METADATA, bearer, guarded
+from tests.support.guarded import METADATA, Guarded, bearer, guarded
 from tests.support.listener import reserved_port
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.support.guarded import Guarded
 
 PUBLIC = "https://agents.example.com/base"
 LIMIT = 20_000

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
 
 from tests.e2e.question_places import Place, Replicas, ReplicaToKill, TwoWorkers, world
 from tests.support.asking import FORM, URL_MESSAGE
-from tests.support.question_callers import CALLERS
+from tests.support.question_callers import CALLERS, Answer
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
-    from pathlib import Path
-
-    from tests.support.question_callers import Answer
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

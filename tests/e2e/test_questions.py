@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import httpx2
 import pytest
-from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
+from mcp_types import (
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    LoggingMessageNotificationParams,
+)
 
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.limits import QuestionLimits
@@ -39,24 +47,14 @@ from tests.support.asking_gateways import (
 )
 from tests.support.calling import answer_of, ask, health
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent, declare_project, running, until_idle, with_code
+from tests.support.downstreams import Era
+from tests.support.gateway import Agent, Limits, declare_project, running, until_idle, with_code
 from tests.support.guarded import static_key
 from tests.support.log_file import logged
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
 from tests.support.watching import DESK, speaker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from mcp_types import ElicitRequestParams, ElicitResult, LoggingMessageNotificationParams
-
-    from tests.support.downstreams import Era
-    from tests.support.gateway import Limits
-    from tests.support.scripted_llm import LlmRequest, Turn
-
 
 # --- a caller that cannot be asked -----------------------------------------------------------------------------------
 

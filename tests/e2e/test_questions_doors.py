@@ -7,10 +7,10 @@ import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import pytest
-from mcp_types import ElicitRequestFormParams
+from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 from pallas_gateway.calls.questions import ORIGIN_META_KEY
 from tests.support.askable_callers import (
@@ -27,23 +27,14 @@ from tests.support.asking import FORM, URL_MESSAGE, stdio_settings
 from tests.support.asking_gateways import asking_gateway, gateway_of
 from tests.support.calling import answer_of
 from tests.support.certificates import TLS_FILES, write_certificate
-from tests.support.clients import MODERN_VERSION, raw_client, tool_params
-from tests.support.gateway import Agent, gateway_and_model
+from tests.support.clients import MODERN_VERSION, RawReply, raw_client, tool_params
+from tests.support.downstreams import Era
+from tests.support.gateway import Agent, Running, gateway_and_model
 from tests.support.listener import reserved_port
 from tests.support.pairs import pairs
-from tests.support.scripted_llm import call_tools, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say
 from tests.support.watching import speaker
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mcp_types import ElicitRequestParams, ElicitResult
-
-    from tests.support.clients import RawReply
-    from tests.support.downstreams import Era
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = pytest.mark.usefixtures("patience")
 ROOT = Path(__file__).parents[2]

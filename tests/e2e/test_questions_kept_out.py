@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from typing import TYPE_CHECKING, override
+from pathlib import Path
+from typing import override
 
 import httpx
-from mcp_types import ElicitRequestFormParams
+from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 from tests.support.askable_callers import EACH_ERA, INVALID_PARAMS, Person, accept, asked_at, client_of, told
 from tests.support.asking import FORM, URL_MESSAGE, asking_downstream
@@ -16,16 +17,10 @@ from tests.support.asking_gateways import HUMAN, calls_the_tool_it_is_told
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
 from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
+from tests.support.downstreams import Era
 from tests.support.gateway import Agent, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, scripted_llm
 from tests.support.trace_collector import trace_collector
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mcp_types import ElicitRequestParams, ElicitResult
-
-    from tests.support.downstreams import Era
 
 DATABASE = {"database": "sqlite:///threads.db"}
 ANSWER, MISFIT = "canary-answer", "canary-answer-that-is-far-too-long"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,19 +14,20 @@ from tests.support.askable_callers import CAN_BE_ASKED, asked_at
 from tests.support.asking import stdio_settings
 from tests.support.asking_gateways import asking_gateway, gateway_of, questions
 from tests.support.calling import answer_of, ask
-from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
+from tests.support.clients import (
+    INITIALIZE_VERSIONS,
+    MODERN_VERSION,
+    RawCall,
+    RawClient,
+    RawReply,
+    raw_client,
+    tool_params,
+)
 from tests.support.crowds import crowd
-from tests.support.gateway import Agent, until_idle
+from tests.support.gateway import Agent, Running, until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import LlmRequest, Script, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.clients import RawCall, RawClient, RawReply
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.usefixtures("patience", "brief_sockets")
 PATIENCE_SECONDS = 300

@@ -6,18 +6,14 @@ before. The guards of a port refuse callers without a grant, so those have no sp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from tests.e2e.doors import DOORS, FULL, Read, held, prepared, world
+import pytest
+
+from tests.e2e.doors import DOORS, FULL, Read, World, held, prepared, world
 from tests.support.guarded import static_key
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from tests.e2e.doors import World
 
 GRANTS = {"anna": ["run:agents"], "viewer": ["view:agents"]}
 COUNTED = ["refusal counted", "counted"]

@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import jsonschema
@@ -17,9 +18,6 @@ import pytest
 
 from tests.support.gateway import Agent, running, write_project
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
 
 CLIENTS = Path(__file__).parents[1] / "registry_clients"
 OF_SDK = pytest.mark.skipif(sys.version_info < (3, 13), reason="mcp-registry-sdk requires Python 3.13")

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.call_tree import call_tree
 from tests.support.clients import MODERN_VERSION
 from tests.support.crowds import crowd
-from tests.support.downstreams import stateless_downstream
+from tests.support.downstreams import Era, stateless_downstream
 from tests.support.gateway import Agent, gateway_and_model
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, Turn, call_tools, hang, say
 from tests.support.waiting import Gate
 from tests.support.watching import EACH_VERSION, LOGGER, speaker, stage, watch
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-    from pathlib import Path
-
-    from tests.support.downstreams import Era
-    from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, Turn
 
 Servers = dict[str, dict[str, Any]]
 

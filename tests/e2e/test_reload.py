@@ -6,19 +6,23 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.process import reload
-from tests.support.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, Answer, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.crowds import crowd
 from tests.support.gateway import (
     Agent,
+    Project,
     Running,
     gateway_and_model,
     module_source,
@@ -30,14 +34,6 @@ from tests.support.gateway import (
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
-    from pathlib import Path
-
-    from pallas_gateway.config.loading.configuration import Configuration
-    from tests.support.calling import Answer
-    from tests.support.gateway import Project, Running
 
 
 def saying(name: str, word: str, more: str = "") -> str:

@@ -7,10 +7,10 @@ import ctypes
 import gc
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import pytest
 from fast_agent.core.fastagent import FastAgent
@@ -19,9 +19,6 @@ from tests.support.calling import ask
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import echo, scripted_llm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 AGENTS = [f"agent{number}" for number in range(20)]
 CHANGES, FLICKERS = AGENTS[0], AGENTS[1]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,9 @@ from pallas_gateway.errors import STOPPING
 from pallas_gateway.runtime.downstreams.connections import repeats
 from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
-from tests.support.downstreams import stateless_downstream
+from tests.support.downstreams import Era, stateless_downstream
+from tests.support.gateway import Limits
 from tests.support.one_user import ADD, use, world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.downstreams import Era
-    from tests.support.gateway import Limits
 
 DRAINING = CallAnswer(503, json.dumps({"error": STOPPING}).encode(), {"Retry-After": "0"})
 ERAS = pytest.mark.parametrize("era", ["initialize", "modern"])

@@ -9,13 +9,15 @@ import asyncio
 import json
 import logging
 import os
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import openai
 import pytest
+from openai.types.responses import Response, ResponseStreamEvent
 
 from tests.e2e.openai_stage import COST, PDF, PNG, client_of, errors_of, said, talking
 from tests.support.commands import READY_SECONDS
@@ -23,11 +25,6 @@ from tests.support.fair_time import hastened
 from tests.support.listener import reserved_port
 from tests.support.waiting import WAIT_SECONDS
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from openai.types.responses import Response, ResponseStreamEvent
 
 URL = "/v1/responses"
 PROXY_KEY = "sk-0123456789abcdef0123456789abcdef01234567"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -31,13 +31,8 @@ from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, with_code
 from tests.support.guarded import static_key
 from tests.support.resumed_calls import resumed
-from tests.support.scripted_llm import Usage, call_tools, hang, say
+from tests.support.scripted_llm import LlmRequest, Turn, Usage, call_tools, hang, say
 from tests.support.waiting import Gate, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 
 async def test_a_state_whose_request_was_refused_is_good_once_more(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import json
 import logging
 import os
 import signal
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, override
+from pathlib import Path
+from typing import Any, override
 
 import httpx
 import pytest
@@ -20,23 +22,14 @@ from pallas_gateway.shared.protocol import SharedAwayError
 from tests.e2e.fleet import ADA, call_by, fleet
 from tests.support.askable_callers import Person, asked_at
 from tests.support.asking_gateways import asked_by, gateway_of, questions
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.guarded import guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listed_calls import PATH, api_of, busy_stage, listed
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
 from tests.support.threads_api import serving
 from tests.support.waiting import Gate, eventually, stopwatch
 from tests.support.watching import calling, stage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    import httpx
-
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 ENDED = "The call was ended by anonymous."
 LISTS, ENDS = "view:calls", "cancel:calls"

@@ -10,35 +10,27 @@ import asyncio
 import base64
 import json
 import signal
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import yaml
 
 from tests.e2e.canaries import SAID, TOOLS, Run, decoded_headers, leaks, rude
-from tests.support.asgi import read_body, respond_json
-from tests.support.authorization_server import authorization_server
+from tests.support.asgi import Receive, Scope, Send, read_body, respond_json
+from tests.support.authorization_server import AuthorizationServer, authorization_server
 from tests.support.calling import EACH_VERSION
 from tests.support.commands import READY_SECONDS, started
-from tests.support.downstreams import Recorder, stateless_downstream
-from tests.support.gateway import Agent, write_project
+from tests.support.downstreams import Recorder, StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Project, write_project
 from tests.support.guarded import static_key
 from tests.support.listener import reserved_port, serve_app
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate
 from tests.support.watching import speaker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.asgi import Receive, Scope, Send
-    from tests.support.authorization_server import AuthorizationServer
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Project
-    from tests.support.scripted_llm import ScriptedLlm
 
 # No recognisable shape, where the exact value has to be known; `PASSWORD` changes when it is percent-encoded.
 CALLER = "canarycallersbearer"

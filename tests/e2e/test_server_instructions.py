@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.forwarding import ANN, BOB, Noting, ask_as, world
-from tests.support.asgi import headers_of
+from tests.support.asgi import AsgiApp, Message, Receive, Scope, Send, headers_of
+from tests.support.downstreams import Era
 from tests.support.gateway import Agent, module_source
-from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.asgi import AsgiApp, Message, Receive, Scope, Send
-    from tests.support.downstreams import Era
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 NAME = "name-of-caller"
 SOURCE = module_source("user", Agent(["notes"])).replace("You are user.", "You serve. {{serverInstructions}}")

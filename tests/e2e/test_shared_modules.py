@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pallas_gateway.core.agent_state import State
+from pallas_gateway.core.agent_state import State, Status
 from tests.support.calling import ask
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, starts, write_project
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Limits, Project, Running, running, starts, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from pallas_gateway.core.agent_state import Status
-    from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Limits, Project, Running
 
 pytestmark = pytest.mark.usefixtures("imports")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import httpx2
@@ -11,19 +13,13 @@ import pytest
 from mcp import Client
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from mcp_types import Implementation
 
 from tests.support.clients import CLIENT_INFO, MODERN_VERSION, text_of
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.guarded import attempt, bearer, guarded
 from tests.support.oidc_provider import CLIENT_ID, OidcProvider, oidc_provider
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Generator
-    from pathlib import Path
-
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 PATH = "/api/sign-in"
 ELSEWHERE = {"issuer": "https://login.example", "jwks_uri": "https://login.example/jwks"}

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pallas_gateway.process.ports import SwappableApp
 from tests.support.calling import EACH_VERSION, ask
-from tests.support.clients import initialize_client, modern_client
-from tests.support.gateway import Agent, gateway_and_model, limited, running, write_project
+from tests.support.clients import McpClient, initialize_client, modern_client
+from tests.support.gateway import Agent, Limits, gateway_and_model, limited, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually, tick
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from tests.support.clients import McpClient
-    from tests.support.gateway import Limits
-
-    type Connect = Callable[[str], AbstractAsyncContextManager[McpClient]]
+type Connect = Callable[[str], AbstractAsyncContextManager[McpClient]]
 
 IS_STOPPING = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
 STOP_SECONDS = 15  # half of what agents get to leave in

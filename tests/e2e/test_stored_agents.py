@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.core.hosted_agent import HostedAgent
 from pallas_gateway.process import reload
 from tests.support.calling import ask
-from tests.support.gateway import Agent, running, starts
+from tests.support.gateway import Agent, Running, running, starts
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
 from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
 from tests.support.stored_threads import agents_feature_of
 from tests.support.waiting import Gate, eventually, tick
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    import pytest
-
-    from pallas_gateway.core.hosted_agent import HostedAgent
-    from tests.support.gateway import Running
 
 
 def saying(gate: Gate) -> Any:

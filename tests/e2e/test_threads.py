@@ -7,9 +7,11 @@ import gc
 import json
 import sqlite3
 import sys
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,20 +19,13 @@ from sqlalchemy import event
 
 from pallas_gateway.doors.api.app import create_api
 from pallas_gateway.identity.static_keys import hash_of
+from tests.support.asgi import Message, Receive, Scope
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
-from tests.support.scripted_llm import Reply, call_tools, hang, say, scripted_llm
+from tests.support.gateway import Agent, Limits, Running, running, until_idle, write_project
+from tests.support.scripted_llm import LlmRequest, Reply, ScriptedLlm, Turn, call_tools, hang, say, scripted_llm
 from tests.support.stored_threads import threads_of
 from tests.support.threads_api import messages
 from tests.support.waiting import Gate, eventually, tick
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-    from pathlib import Path
-
-    from tests.support.asgi import Message, Receive, Scope
-    from tests.support.gateway import Limits, Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 JSON = {"Content-Type": "application/json"}
 EVENTS = {"Accept": "text/event-stream"}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from pallas_gateway.features.registry.registry import PUBLISHER
@@ -12,21 +15,22 @@ from pallas_gateway.identity.static_keys import hash_of
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import chain_of_agents, questions
 from tests.support.gateway import Agent, gateway_and_model, running, until_idle
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm, stream
+from tests.support.scripted_llm import (
+    LlmRequest,
+    Script,
+    ScriptedLlm,
+    Turn,
+    call_tools,
+    hang,
+    say,
+    scripted_llm,
+    stream,
+)
 from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
 from tests.support.stored_threads import threads_of
 from tests.support.threads_api import ACCEPT, Api, chat, http_of, messages, serving, stream_of
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import stage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    import httpx
-    import pytest
-
-    from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
 
 BOTH = {"background": True, "assistantStream": True}
 

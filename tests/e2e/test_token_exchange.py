@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.asgi import headers_of, respond_json
+from tests.support.asgi import AsgiApp, Receive, Scope, Send, headers_of, respond_json
 from tests.support.calling import EACH_VERSION, ask, health
-from tests.support.downstreams import stateless_downstream
+from tests.support.downstreams import Downstream, stateless_downstream
 from tests.support.fair_time import hastened
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, Limits, Running, running, until_idle, write_project
 from tests.support.listener import reserved_port, serve_app
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
 from tests.support.token_endpoint import AuthorizationServer
 from tests.support.waiting import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.support.asgi import AsgiApp, Receive, Scope, Send
-    from tests.support.downstreams import Downstream
-    from tests.support.gateway import Limits, Running
 
 SECRET = "clients-secret"
 ECHO = ("notes__echo", {"text": "hi"})

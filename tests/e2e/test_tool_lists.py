@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import jsonschema
@@ -16,15 +17,10 @@ from tests.support.asking_gateways import asking_gateway
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent, running, with_code, write_project
+from tests.support.gateway import Agent, Running, running, with_code, write_project
 from tests.support.listener import reserved_port
 from tests.support.waiting import eventually
 from tests.support.watching import DESK
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.gateway import Running
 
 LONGEST_LIST, LONGEST_AT_MCP = 2500, 1000
 """Bytes of an agent's whole `tools/list`, and of an agent at `/mcp`."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.support.asking import FORM, asking_downstream
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.downstreams import Era, StatelessDownstream, stateless_downstream
+from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.guarded import static_key
 from tests.support.odd_server import hostile, odd_server
 from tests.support.pairs import pairs
@@ -21,13 +23,6 @@ from tests.support.result_forms import LINK
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from tests.support.downstreams import Era, StatelessDownstream
-    from tests.support.gateway import Running
 
 GRANTS = {"anna": ["run:agents:lead"], "ben": ["run:agents:lead"], "viewer": ["view:agents"], "none": ["view:metrics"]}
 LOG = "audit.log"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,25 +16,15 @@ import pytest
 from pallas_gateway.calls.used import UsageKey, Used
 from pallas_gateway.features.usage.feature import UsageFeature
 from pallas_gateway.features.usage.usage_table import MOST_ACCOUNTS
-from tests.e2e.fleet import fleet
+from tests.e2e.fleet import WorkerManager, fleet
 from tests.support.agents_api import agents_api
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.guarded import static_key
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, fail, say
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, say
 from tests.support.waiting import eventually
-from tests.support.watching import speaker, stage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    import httpx
-
-    from tests.e2e.fleet import WorkerManager
-    from tests.support.scripted_llm import LlmRequest, Turn
-    from tests.support.watching import Stage
+from tests.support.watching import Stage, speaker, stage
 
 PATH = "/api/v1/usage"
 KEYS = {name: f"pgw_the-key-of-{name}" for name in ("anna", "ben", "boss")}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,13 @@ from tests.support.clients import (
     tool_params,
 )
 from tests.support.gateway import Agent, until_idle
-from tests.support.scripted_llm import Reply, Usage, call_tools, fail, say, stream
+from tests.support.scripted_llm import LlmRequest, Reply, Turn, Usage, call_tools, fail, say, stream
 from tests.support.waiting import Gate
 from tests.support.watching import (
     DESK,
     EACH_VERSION,
     PIPELINE,
+    Watched,
     calling,
     check_order,
     script_of,
@@ -32,13 +35,6 @@ from tests.support.watching import (
     watch,
     watching_meta,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.support.scripted_llm import LlmRequest, Turn
-    from tests.support.watching import Watched
 
 Payload = dict[str, Any]
 ADD = call_tools([("tools__add", {"a": 1, "b": 2})], text="Let me see.")

@@ -8,9 +8,10 @@ import os
 import signal
 import socket
 from collections import Counter
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,18 +22,21 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pallas_gateway.telemetry.metrics import Metrics
-from tests.e2e.fleet import fleet
+from tests.e2e.fleet import WorkerManager, fleet
 from tests.support.calling import EACH_VERSION, answer_of, ask
-from tests.support.clients import EACH_ERA, MODERN_VERSION, Connect, raw_client, text_of, tool_params
+from tests.support.clients import (
+    EACH_ERA,
+    MODERN_VERSION,
+    Connect,
+    RawCall,
+    RawClient,
+    raw_client,
+    text_of,
+    tool_params,
+)
 from tests.support.exposition import lint
 from tests.support.waiting import eventually
 from tests.support.watching import calling
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from tests.e2e.fleet import WorkerManager
-    from tests.support.clients import RawCall, RawClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 INITIALIZE = "2025-06-18"

@@ -6,28 +6,22 @@ import os
 import re
 import signal
 import stat
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
-from tests.e2e.fleet import ADA, call_by, fleet, runs
+from tests.e2e.fleet import ADA, WorkerManager, call_by, fleet, runs
 from tests.support.askable_callers import INVALID_PARAMS
 from tests.support.calling import answer_of
 from tests.support.certificates import TLS_FILES, write_certificate
-from tests.support.clients import raw_client
+from tests.support.clients import RawCall, raw_client
 from tests.support.threads_api import stream_of
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
-
-    import httpx
-
-    from tests.e2e.fleet import WorkerManager
-    from tests.support.clients import RawCall
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,25 +7,20 @@ import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import yaml
 
-from tests.e2e.fleet import fleet, runs
+from tests.e2e.fleet import WorkerManager, fleet, runs
 from tests.support.calling import answer_of
-from tests.support.clients import raw_client
+from tests.support.clients import RawClient, raw_client
 from tests.support.crowds import crowd
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from tests.e2e.fleet import WorkerManager
-    from tests.support.clients import RawClient
 
 ASK = {"name": "send_message", "arguments": {"message": "ask"}}
 OK, LIMITED = "ok", "rate_limit_exceeded"

@@ -8,11 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -21,9 +21,6 @@ from tests.changed import files_for
 from tests.support.commands import READY_SECONDS, Program, Ran, started
 from tests.support.documents import ROOT
 from tests.support.listener import reserved_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BEGINNING, *PATHS = re.split(r"^## ", (ROOT / "docs/first-hour.md").read_text(), flags=re.MULTILINE)
 SECTIONS = dict(path.split("\n", 1) for path in PATHS)

@@ -12,20 +12,17 @@ import json
 import os
 import sys
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
 from tests.figures.house import CLASSES, PRODUCT, class_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from tests.support.scripted_llm import LlmRequest, Turn
+from tests.support.scripted_llm import LlmRequest, Turn
 
 type Functions = frozenset[tuple[str, str]]
 """Modules, relative to the package, and qualified names in them."""

@@ -8,11 +8,8 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pallas_gateway"

@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import _lru_cache_wrapper, cached_property, partial, partialmethod
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pallas_gateway
 from pallas_gateway import composition
 from pallas_gateway.changes import names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = pallas_gateway.__name__
 FOLDER = f"{Path(pallas_gateway.__file__).parent}/"
