@@ -44,9 +44,11 @@ class Fuse:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def prepare(made: Definitions, name: str) -> None:
+async def prepare(made: Definitions, name: str) -> dict[str, Any]:
+    """Create an agent of two versions, and return what is stored then."""
     await made.create(name, SIMPLE, ANN)
     await made.patch(name, {"title": "Two"}, ANN, expected=1)
+    return await state(made, name)
 
 
 async def state(made: Definitions, name: str) -> dict[str, Any]:
@@ -92,16 +94,19 @@ def in_a_process(url: str, work: Change, name: str, *, kill_at: int = 0) -> tupl
 
 def main(url: str) -> None:
     for change, work in CHANGES.items():
-        step, killed = 0, True
+        step, killed = 1, True
+        before, _ = in_a_process(url, prepare, f"{change}-1")
         while killed:
-            step += 1
+
+            async def look_and_prepare(made: Definitions, name: str, following: str = f"{change}-{step + 1}") -> Any:
+                return await state(made, name), await prepare(made, following)
+
             name = f"{change}-{step}"
-            in_a_process(url, prepare, name)
-            before, _ = in_a_process(url, state, name)
             _, killed = in_a_process(url, work, name, kill_at=step)
-            after, _ = in_a_process(url, state, name)
+            (after, following), _ = in_a_process(url, look_and_prepare, name)
             line = {"change": change, "step": step, "killed": killed, "name": name, "before": before, "after": after}
             print(json.dumps(line), flush=True)
+            step, before = step + 1, following
 
 
 if __name__ == "__main__":
