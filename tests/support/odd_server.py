@@ -68,6 +68,8 @@ def odd_server(documents: Mapping[str, Document]) -> Generator[Answers]:
         def log_message(self, format: str, *arguments: object) -> None: ...
 
     class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # of connections that a busy machine has not accepted yet: others are reset
+
         @override
         def handle_error(self, *_: object) -> None: ...  # a client that hung up is no news
 
