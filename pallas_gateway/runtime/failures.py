@@ -53,8 +53,10 @@ def one_line(error: BaseException) -> str:
     telling = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
     # The HTTP library's error only has the status and the URL; the provider's exception around it has the reason.
     reasons = [e for e in telling if not isinstance(e, httpx2.HTTPStatusError)] or telling
-    # A server of the initialize era has refused `server/discover` before.
-    before = [e.__context__ for e in reasons if e.__cause__ is None and isinstance(e.__context__, MCPError)]
+    # `raise … from` hides the context. A server of the initialize era has refused `server/discover` before.
+    causes = [e.__cause__ for e in chain]
+    hiding = (e for e in reasons if e.__suppress_context__ or isinstance(e.__context__, MCPError))
+    before = [e.__context__ for e in hiding if e.__context__ not in causes]
     reasons = [e for e in reasons if e not in before]
     deepest = reasons[-1] if reasons else error
     return _line_of(deepest)

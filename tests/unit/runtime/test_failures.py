@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,6 +80,17 @@ def test_the_refusal_of_an_earlier_request_is_not_the_reason() -> None:
     error = ExceptionGroup("unhandled", [refused := MCPError(0, "HTTP 502 Bad Gateway")])
     refused.__context__ = MCPError(METHOD_NOT_FOUND, "Method not found")
     assert one_line(error) == "HTTP 502 Bad Gateway"
+
+
+@pytest.mark.parametrize(("cause", "reason"), [(None, "closed"), (ConnectionResetError("reset"), "reset")])
+def test_a_hidden_context_is_not_the_reason(cause: Exception | None, reason: str) -> None:
+    """As anyio raises the error of a connection that was reset, while it handles an empty queue."""
+    try:
+        deque[int]().popleft()
+    except IndexError as error:
+        closed = ConnectionError("closed")
+        closed.__context__, closed.__cause__ = error, cause
+    assert one_line(closed) == reason
 
 
 def test_an_error_without_an_answer_has_no_words_of_a_provider() -> None:
