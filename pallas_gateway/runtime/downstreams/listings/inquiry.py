@@ -159,12 +159,10 @@ class Inquiry:
         """Limit the time of a request, also of the end of a connection, for which fast-agent waits."""
         self._wanted.clear()
         self._is_asking = True
-        cutting = asyncio.get_running_loop().call_later(self._limits.ask_seconds, cut_off, aggregator)
         try:
-            async with listing_within(self._limits.ask_seconds):
+            async with listing_within(self._limits.ask_seconds, partial(cut_off, aggregator)):
                 yield
         finally:
-            cutting.cancel()
             self._end_asking()
 
     def _end_asking(self) -> None:

@@ -6,8 +6,8 @@ for those who can be is known separately.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
@@ -127,17 +127,14 @@ async def tool_names(
         ConnectionError: they could not be listed; the message has the reason.
     """
     aggregator = MCPAggregator([server], context=context, name=agent)
-    cutting = asyncio.get_running_loop().call_later(LISTING_SECONDS, cut_off, aggregator)
     try:
-        async with listing_within(LISTING_SECONDS):
+        async with listing_within(LISTING_SECONDS, partial(cut_off, aggregator)):
             with entered(CallScope(connect=connect_nothing, questions=declaring(modes))):
                 async with aggregator:
                     await connecting.attach(aggregator, server)
                     return frozenset(tools_of(aggregator, server)), faults_of(aggregator, server)
     except Exception as error:
         raise ConnectionError(one_line(error).removeprefix(CANNOT_LIST)) from error
-    finally:
-        cutting.cancel()
 
 
 def _only_reads(tool: Tool) -> bool:

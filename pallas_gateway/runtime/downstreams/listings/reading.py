@@ -28,7 +28,7 @@ from pallas_gateway.tasks import give_way
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from mcp.client.session import ClientSession
 
@@ -85,8 +85,10 @@ _time: ContextVar[_Time | None] = ContextVar("pallas_listing_time", default=None
 
 
 @asynccontextmanager
-async def listing_within(seconds: float) -> AsyncIterator[None]:
+async def listing_within(seconds: float, cut_off: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
     """Limit the time for connecting to a server and listing its tools.
+
+    `cut_off` is called after this time, too: it ends connections whose end may hang.
 
     Raises:
         TimeoutError: the message says which of both took too long.
@@ -97,11 +99,15 @@ async def listing_within(seconds: float) -> AsyncIterator[None]:
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            yield
-    except TimeoutError:
+            cutting = asyncio.get_running_loop().call_later(seconds, cut_off)  # after the limit, which is the reason
+            try:
+                yield
+            finally:
+                cutting.cancel()
+    except Exception:
         if not limit.expired():
             raise
-        raise TimeoutError(f"{CANNOT_LIST}{why}" if time.is_connected else why) from None
+        raise TimeoutError(f"{CANNOT_LIST}{why}" if time.is_connected else why) from None  # what ends by it may raise
     finally:
         _time.reset(token)
 

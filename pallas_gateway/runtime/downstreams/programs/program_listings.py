@@ -193,13 +193,9 @@ class _Listed:
             async with aggregator:
                 connections_of(aggregator).factories[self._server] = partial(_connection, pool)
                 seconds = self._limits.start_seconds + self._limits.list_seconds
-                cutting = asyncio.get_running_loop().call_later(seconds, cut_off, aggregator)
-                try:
-                    async with listing_within(seconds):
-                        await connecting.attach(aggregator, self._server)
-                    yield aggregator
-                finally:
-                    cutting.cancel()
+                async with listing_within(seconds, partial(cut_off, aggregator)):
+                    await connecting.attach(aggregator, self._server)
+                yield aggregator
 
 
 def _connection(pool: ProgramPool, server: ServerConnection) -> MCPClientConnection:
