@@ -26,6 +26,7 @@ from pallas_gateway.runtime.protocols import Downstream
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
+from tests.support.fair_time import hastened
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole
 from tests.support.waiting import Gate, eventually, tick
@@ -248,11 +249,11 @@ async def test_asking_takes_a_bounded_time_and_ends_its_session_if_it_can(hangs_
         await known(asked, "one")
         await server.recorder.until(lambda seen: any(r.method == "DELETE" for r in seen.requests))
         await server.recorder.until(lambda seen: not seen.sessions)
-        asked.limits.ask_seconds = 0.3
+        asked.limits.ask_seconds = 30
         gate = server.gates[hangs_at] = Gate()
         asked.invalidate("tools")
         await gate.wait_for_entered()
-        await nobody_asks()
+        await hastened(nobody_asks())
         assert names(asked.of("tools")) == (["one"] if hangs_at == "DELETE" else None)
 
 
