@@ -23,7 +23,7 @@ from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.process import certificates, process
 from pallas_gateway.process.service_manager import ServiceManager
-from pallas_gateway.process.sockets import bind_public, wants_same_ports
+from pallas_gateway.process.sockets import bind_public, check_ports
 from pallas_gateway.process.workers.manager import WorkerManager
 from pallas_gateway.process.workers.start import Plan, Start, shared_folder
 
@@ -38,12 +38,6 @@ LONGEST_PLACE = 60
 _NOT_FOR_WORKERS = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("start_worker.py")))
 _log = logging.getLogger("pallas.workers")
-
-
-class PortsError(GatewayError):
-    """The ports changed, which requires a restart with workers."""
-
-    reason = "ports_change"
 
 
 def serve_with_workers(configuration: Configuration, count: int, rereading: Rereading) -> None:
@@ -144,8 +138,7 @@ def _usable(present: Configuration, wanted: Configuration) -> Configuration:
     from pallas_gateway.process.hypercorn_server import check_tls  # noqa: PLC0415  takes half a second
 
     configuration, _ = applicable(present, wanted)
-    if not wants_same_ports(present, configuration):
-        raise PortsError("the ports of agents change, which needs a restart with several workers")
+    check_ports(present, configuration)
     check_tls(configuration)
     certificates.warn_of_end(configuration)
     return configuration

@@ -39,7 +39,7 @@ class HypercornServer:
         self, app: ASGIApp, listeners: Listeners, configuration: Configuration, limits: ConnectionLimits
     ) -> None:
         self._app = app
-        self._listeners = listeners
+        self.listeners = listeners
         self._last_answers_seconds = limits.last_answers_seconds
         self.config = _Config(listeners, configuration, limits)
         self._stop = asyncio.Event()
@@ -69,10 +69,10 @@ class HypercornServer:
         Sockets that are shared with other processes stay open; the parent closes them.
         """
         loop = asyncio.get_running_loop()
-        for port, listener in self._listeners.sockets.items():
+        for port, listener in self.listeners.sockets.items():
             if self.config.duplicates[port].fileno() >= 0:
                 loop.remove_reader(self.config.duplicates[port])
-            if self._listeners.sharing is None:
+            if self.listeners.sharing is None:
                 close_listener(listener, self._tasks, encrypted=self.config.ssl_enabled)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.config.loading.configuration import applicable
@@ -24,20 +25,22 @@ from pallas_gateway.file_stamps import stamps
 from pallas_gateway.process import certificates
 from pallas_gateway.process.file_watch import FileWatch
 from pallas_gateway.process.hypercorn_server import check_tls
+from pallas_gateway.process.sockets import check_ports
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.core.agent_set import Changes
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.doors.mcp.mcp_servers import McpServers
     from pallas_gateway.file_stamps import Files
-    from pallas_gateway.process.ports import Listening, SwappableApp
+    from pallas_gateway.process.hypercorn_server import HypercornServer
     from pallas_gateway.process.service_manager import ServiceManager
-    from pallas_gateway.process.sockets import Listeners
 
 TIDY_SECONDS = 60.0
 """After so long without changes of the database, and without a running call, the process tidies up after them."""
@@ -62,6 +65,28 @@ class Reloads:
     after: Callable[[], None] = lambda: None
 
 
+class SwappableApp:
+    """The ASGI app of every port, which a reload replaces between two requests."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._latest = -inf
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request by the present app."""
+        self._latest = monotonic()
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._latest = monotonic()
+
+    async def wait_for_silence(self, seconds: float) -> None:
+        """Return once no request has begun or ended for so long, at the latest after twice that time."""
+        end = monotonic() + 2 * seconds
+        while (left := min(end, self._latest + seconds) - monotonic()) > 0:  # noqa: ASYNC110  no event for silence
+            await asyncio.sleep(left)
+
+
 class Reloader:
     """Reloads one gateway, one reload or change of the database after the other."""
 
@@ -70,20 +95,19 @@ class Reloader:
         gateway: Gateway,
         servers: McpServers,
         reloads: Reloads,
-        ports: tuple[SwappableApp, Listening],
+        entrance: SwappableApp,
+        listening: HypercornServer,
         service: ServiceManager,
-        bind: Callable[[Configuration, ExitStack], Listeners],
         files: Configuration | None = None,
     ) -> None:
-        """`bind` binds the ports on which the gateway does not listen yet; `files` is the configuration of files."""
+        """`entrance` is the app of the ports of `listening`; `files` is the configuration of files."""
         self._gateway = gateway
         self._source = gateway.agent_source
         self._of_files = files or gateway.configuration
         self._servers = servers
         self._reloads = reloads
-        self._entrance, self._listening = ports
+        self._entrance, self._listening = entrance, listening
         self._service = service
-        self._bind = bind
         self._kept_back = False
         self._is_untidy = False
         self._awaited = stamps(gateway.configuration.declared_files)
@@ -137,9 +161,9 @@ class Reloader:
             for key in fixed:
                 _log.warning("setting requires a restart", extra={"key": key})
             self._awaited = stamps(files.declared_files)
+            check_ports(self._of_files, files)
             check_tls(files)
-            async with self._listening.steady():
-                changes = await self._apply(files if self._source is None else self._source.beside(files))
+            changes = await self._apply(files if self._source is None else self._source.beside(files))
         except ConfigurationError as error:
             problems = [str(problem) for problem in error.problems]
             for problem in problems:
@@ -165,25 +189,12 @@ class Reloader:
         return [f"agent '{agent}' was not replaced: {reason}" for agent, reason in changes.kept_back.items()]
 
     async def _apply(self, configuration: Configuration) -> Changes:
-        with ExitStack() as sockets:
-            listeners = self._bind(configuration, sockets)
-            use_certificate = self._listening.load_tls(configuration)  # first, because it may fail
-            servers = self._servers.by_agent
-            changes = await self._gateway.reload(configuration)
-            # No `await` before the app is replaced as well.
-            before = self._listening.routes
-            gone = {port: routes for port, routes in before.items() if port not in listeners.routes}
-            self._entrance.app = create_app(self._gateway, self._servers, {**gone, **listeners.routes})
-            use_certificate()
-            certificates.measure_end(configuration, self._gateway.metrics)
-            if listeners.sockets:
-                self._listening.keep(sockets.pop_all())
-            await self._listening.open(listeners, configuration)
-        for port in gone.keys() - self._listening.closing:
-            agent = gone[port].agent
-            last_answers = servers[agent].endpoint.wait_until_idle() if agent else asyncio.sleep(0)
-            seconds = configuration.deployment.gateway.drain_seconds
-            self._listening.close_later(port, last_answers, seconds)
+        use_certificate = self._listening.config.load_tls(configuration)  # first, because it may fail
+        changes = await self._gateway.reload(configuration)
+        # No `await` before the app is replaced as well.
+        self._entrance.app = create_app(self._gateway, self._servers, self._listening.listeners.routes)
+        use_certificate()
+        certificates.measure_end(configuration, self._gateway.metrics)
         return changes
 
     def _files(self) -> Files:

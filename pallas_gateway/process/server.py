@@ -10,9 +10,8 @@ import asyncio
 import logging
 import os
 import signal
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.composition.features import FEATURES
@@ -24,22 +23,21 @@ from pallas_gateway.doors.http.app import create_app
 from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.process import certificates
-from pallas_gateway.process.hypercorn_server import check_tls
-from pallas_gateway.process.ports import Listening, SwappableApp
-from pallas_gateway.process.reload import Reloader, Reloads
+from pallas_gateway.process.hypercorn_server import HypercornServer, check_tls
+from pallas_gateway.process.reload import Reloader, Reloads, SwappableApp
 from pallas_gateway.process.service_manager import ServiceManager
-from pallas_gateway.process.sockets import bind, keep_shared, share
+from pallas_gateway.process.sockets import bind, share
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.urls import Addresses, bypass_proxies
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.core.feature import Feature
     from pallas_gateway.limits import GatewayLimits
-    from pallas_gateway.process.sockets import Sharing
+    from pallas_gateway.process.sockets import Listeners, Sharing
     from pallas_gateway.runtime.protocols import Runtime
 
 _log = logging.getLogger("pallas.server")
@@ -117,35 +115,49 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
             entrance = SwappableApp(create_app(gateway, servers, listeners.routes))
             gateway.elsewhere.app = entrance
-            limited = gateway.limits.connections
-            had_calls = partial(gateway.calls.have_ended, limited.last_requests_seconds)
-            connections = Listening(entrance, listeners, configuration, sockets, limits=limited, had_calls=had_calls)
-            listening = await stack.enter_async_context(connections)
+            listening = await stack.enter_async_context(_listening(entrance, listeners, gateway))
             await stack.enter_async_context(gateway.hosting(with_rounds=shared is None or shared.is_first))
             tasks = await stack.enter_async_context(TaskOwner())
             tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
             if shared is None or shared.is_first:
                 tasks.spawn(_warn_of_prices(gateway), name="prices", report=True)
             reloads = reloads or Reloads(lambda: configuration)
-            bind_more = partial(keep_shared if shared else bind, present=listening.routes)
-            ports = (entrance, listening)
-            reloader = Reloader(gateway, servers, reloads, ports, service, bind_more, configuration)
+            reloader = Reloader(gateway, servers, reloads, entrance, listening, service, configuration)
             tasks.spawn(reloader.run(), name="reloading", report=True)
             if reloads.watch:
                 tasks.spawn(reloader.watch_files(), name="file watch", report=True)
-            await _stopped(stop, listening, tasks)
+            await _stopped(stop, listening.serving, tasks)
             await tasks.cancel_all()
             listening.hurry()
             await _drain(gateway, service)
 
 
-async def _stopped(stop: asyncio.Event, listening: Listening, tasks: TaskOwner) -> None:
+@asynccontextmanager
+async def _listening(entrance: SwappableApp, listeners: Listeners, gateway: Gateway) -> AsyncIterator[HypercornServer]:
+    """Accept connections in the block, and after it until the last requests are answered."""
+    limits, sharing = gateway.limits.connections, listeners.sharing
+    accepting = HypercornServer(entrance, listeners, gateway.configuration, limits)
+    async with accepting:
+        try:
+            yield accepting
+        finally:
+            had_calls = gateway.calls.have_ended(limits.last_requests_seconds)
+            if sharing is not None:
+                had_calls = await sharing.until_all_stopped(had_calls=had_calls)
+            if had_calls:
+                await entrance.wait_for_silence(limits.last_requests_seconds)
+            if sharing is not None:
+                accepting.refuse_connections()
+                sharing.closed()
+
+
+async def _stopped(stop: asyncio.Event, serving: asyncio.Task[None], tasks: TaskOwner) -> None:
     """Wait for `stop`; raise an error if the listeners end before."""
     stopping = tasks.spawn(stop.wait(), name="stop")
-    awaited: set[asyncio.Future[Any]] = {stopping, listening.failed}
+    awaited: set[asyncio.Future[Any]] = {stopping, serving}
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-    if listening.failed.done() and not stop.is_set():
-        error = listening.failed.result()
+    if serving.done() and not stop.is_set():
+        error = None if serving.cancelled() else serving.exception()
         raise ServingError(f"the listeners ended: {error or 'without a reason'}") from error
 
 

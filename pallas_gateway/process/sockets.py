@@ -7,7 +7,6 @@ import errno
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.core.feature import PortRoutes
@@ -33,6 +32,12 @@ class BindError(GatewayError):
     """A port cannot be bound."""
 
     reason = "bind_failed"
+
+
+class PortsError(GatewayError):
+    """The ports changed, which requires a restart."""
+
+    reason = "ports_change"
 
 
 class Sharing(Protocol):
@@ -63,41 +68,17 @@ class Listeners:
     sharing: Sharing | None = None
 
 
-def bind(
-    configuration: Configuration, sockets: ExitStack, *, present: Mapping[int, PortRoutes] = MappingProxyType({})
-) -> Listeners:
-    """Bind every port the configuration asks for; `sockets` closes them.
-
-    Args:
-        configuration: names the ports.
-        sockets: closes the bound ones at its end.
-        present: the routes of ports that are bound already; those still configured are kept.
+def bind(configuration: Configuration, sockets: ExitStack) -> Listeners:
+    """Bind every port the configuration asks for, for this process alone; `sockets` closes them.
 
     Raises:
         BindError: names the address and why.
     """
-    host = configuration.bind_host
-    bound: dict[int, socket.socket] = {}
-    routes: dict[int, PortRoutes] = {}
-    for wanted, port_routes in _wanted_ports(configuration):
-        port = _kept(wanted, port_routes, present)
-        if port is None:
-            listener = sockets.enter_context(_bind(host, wanted))
-            port = listener.getsockname()[1]
-            bound[port] = listener
-        routes[port] = port_routes
-    return Listeners(bound, routes)
-
-
-def _kept(wanted: int, routes: PortRoutes, present: Mapping[int, PortRoutes]) -> int | None:
-    """Return the bound port for a configured one; an ephemeral port (0) is identified by its routes."""
-    if wanted:
-        return wanted if wanted in present else None
-    return next((port for port, others in present.items() if others == routes), None)
+    return share(bind_public(configuration, sockets), configuration)
 
 
 def bind_public(configuration: Configuration, sockets: ExitStack) -> list[socket.socket]:
-    """Bind the ports for clients, in the order of the configuration, for several processes.
+    """Bind the ports for clients, in the order of the configuration.
 
     Raises:
         BindError: names the address and why.
@@ -106,27 +87,21 @@ def bind_public(configuration: Configuration, sockets: ExitStack) -> list[socket
     return [sockets.enter_context(_bind(host, port)) for port, _ in _wanted_ports(configuration)]
 
 
-def share(public: Sequence[socket.socket], configuration: Configuration, sharing: Sharing) -> Listeners:
-    """Return the listeners of one of several processes on the sockets that `bind_public` has bound."""
+def share(public: Sequence[socket.socket], configuration: Configuration, sharing: Sharing | None = None) -> Listeners:
+    """Return the listeners of a process on the sockets that `bind_public` has bound."""
     bound = {listener.getsockname()[1]: listener for listener in public}
     routes = dict(zip(bound, (routes for _, routes in _wanted_ports(configuration)), strict=True))
     return Listeners(bound, routes, sharing)
 
 
-def keep_shared(configuration: Configuration, _: ExitStack, *, present: Mapping[int, PortRoutes]) -> Listeners:
-    """The listeners of a process that shares them, for a configuration that wants the same.
+def check_ports(present: Configuration, wanted: Configuration) -> None:
+    """Check that two configurations have the same routes on the same ports.
 
     Raises:
-        BindError: it wants others; the processes cannot bind them one by one.
+        PortsError: they have others.
     """
-    if dict(_wanted_ports(configuration)) != present:
-        raise BindError("the ports of agents change, which needs a restart with several workers")
-    return Listeners({}, present)
-
-
-def wants_same_ports(one: Configuration, other: Configuration) -> bool:
-    """Return True if two configurations have the same routes on the same ports."""
-    return dict(_wanted_ports(one)) == dict(_wanted_ports(other))
+    if dict(_wanted_ports(present)) != dict(_wanted_ports(wanted)):
+        raise PortsError("the ports of agents change, which needs a restart")
 
 
 def _wanted_ports(configuration: Configuration) -> list[tuple[int, PortRoutes]]:

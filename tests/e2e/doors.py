@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from starlette.types import Message, Receive, Scope, Send
 
 from pallas_gateway.features.audit.audit_log import AuditLog
-from pallas_gateway.process.ports import SwappableApp
+from pallas_gateway.process.reload import SwappableApp
 from pallas_gateway.telemetry import traces
 from tests.support.askable_callers import CAN_BE_ASKED
 from tests.support.asking_gateways import HUMAN

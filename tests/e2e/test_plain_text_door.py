@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from pallas_gateway.doors.http.bodies import AnswerAfterBody
 from pallas_gateway.doors.http.host_check import HostCheck
-from pallas_gateway.process.ports import SwappableApp
+from pallas_gateway.process.reload import SwappableApp
 from tests.e2e.doors import World, world
 from tests.support.asking import FORM
 from tests.support.asking_gateways import HUMAN

@@ -6,8 +6,8 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.process import reload
-from tests.support.calling import EACH_VERSION, Answer, ask
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.crowds import crowd
 from tests.support.gateway import (
@@ -516,98 +516,28 @@ def url(port: int) -> str:
     return f"http://{LOCAL}:{port}/mcp"
 
 
-async def refuses(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection(LOCAL, port)
-    except ConnectionRefusedError:
-        return True
-    writer.close()
-    return False
-
-
-@asynccontextmanager
-async def last_call(path: Path, ports: list[int]) -> AsyncGenerator[tuple[Running, asyncio.Task[Answer], Gate]]:
-    """A gateway of the agents `stays` and `goes`, and a call of the latter that the gate holds."""
-    registry, stays, goes = ports
-    gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        return hang(gate, say("the last answer")) if request.last_user_text == "wait" else say("an answer")
-
-    agents = {"stays": Agent(settings={"port": stays}), "goes": Agent(settings={"port": goes})}
-    settings: dict[str, Any] = {"gateway": {"host": LOCAL}, "deployment": {"registry_port": registry, "host": LOCAL}}
-    async with gateway_and_model(path, agents, script, overrides=PER_PORT, **settings) as (served, _):
-        last = asyncio.create_task(ask(url(goes), "wait"))
-        await gate.wait_for_entered()
-        yield served, last, gate
-
-
-@pytest.mark.parametrize("comes_back", [False, True])
-async def test_a_port_about_to_close_stands_another_reload(
-    comes_back: bool, ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    _, stays, goes = ports
-    async with last_call(tmp_path, ports) as (served, last, gate):
-        entries: dict[str, Any] = {}
-        served.project.edit(lambda document: entries.update(goes=document["agents"].pop("goes")))
-        await served.reload()
-        async with httpx.AsyncClient(trust_env=False) as client:
-            assert (await client.post(url(goes), json={})).status_code == 404
-        if comes_back:
-            served.project.edit(lambda document: document["agents"].update(entries))
-        await served.reload()
-        assert served.metric("pallas_config_reloads_total", outcome="ok") == 2
-        gate.open()
-        assert (await last).text == "the last answer"
-        if comes_back:
-            await eventually(lambda: served.gateway.agents["goes"].runtime is not None, what="the agent up")
-            assert (await ask(url(goes))).text == "an answer"
-            assert (await ask(url(goes))).text == "an answer"
-        else:
-            await eventually(lambda: refuses(goes), what="the port closed")
-        assert (await ask(url(stays))).text == "an answer"
-    assert [record.message for record in caplog.records if record.name == "pallas.tasks"] == []
-
-
 def with_ports(path: Path, ports: list[int], **of_agents: int) -> Project:
     agents = {name: Agent(settings={"port": port}) for name, port in of_agents.items()}
     deployment = {"registry_port": ports[0], "host": LOCAL}
     return write_project(path, agents, gateway={"host": LOCAL}, deployment=deployment)
 
 
-async def test_two_agents_may_swap_their_ports(ports: list[int], tmp_path: Path) -> None:
-    _, one, other = ports
-    project = with_ports(tmp_path, ports, one=one, other=other)
-    async with running(project, overrides=PER_PORT) as served:
-        assert (await ask(url(one))).meta["agent"] == "one"
-
-        def swap(document: dict[str, Any]) -> None:
-            document["agents"]["one"]["port"], document["agents"]["other"]["port"] = other, one
-
-        project.edit(swap)
-        await served.reload()
-        assert (await ask(url(one))).meta["agent"] == "other"
-        assert (await ask(url(other))).meta["agent"] == "one"
-
-
-async def test_a_port_that_is_taken_changes_nothing(
+async def test_other_ports_of_agents_need_a_restart(
     ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, one, other = ports
     project = with_ports(tmp_path, ports, one=one)
     async with running(project, overrides=PER_PORT) as served:
-        server = await asyncio.start_server(lambda reader, writer: writer.close(), LOCAL, 0)
-        taken = server.sockets[0].getsockname()[1]
-        project.edit(lambda document: document["agents"]["one"].update(port=taken))
+        project.edit(lambda document: document["agents"]["one"].update(port=other, title="Another"))
         await served.reload()
-        assert (await ask(url(one))).text == "hello"
         assert served.metric("pallas_config_last_reload_successful") == 0
         why = [vars(record)["why"] for record in caplog.records if record.msg.startswith("configuration not reloaded")]
-        assert [str(taken) in one_why for one_why in why] == [True]
-        server.close()
-        project.edit(lambda document: document["agents"]["one"].update(port=other))
+        assert why == ["the ports of agents change, which needs a restart"]
+        project.edit(lambda document: document["agents"]["one"].update(port=one))
         await served.reload()
-        assert (await ask(url(other))).text == "hello"
+        assert served.metric("pallas_config_last_reload_successful") == 1
+        assert served.gateway.agents["one"].settings.title == "Another"
+        assert (await ask(url(one))).text == "hello"
 
 
 async def test_a_renewed_certificate_is_shown_to_new_connections(tmp_path: Path) -> None:

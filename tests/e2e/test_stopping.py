@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.process.ports import SwappableApp
+from pallas_gateway.process.reload import SwappableApp
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import McpClient, initialize_client, modern_client
 from tests.support.gateway import Agent, Limits, gateway_and_model, limited, running, write_project
