@@ -59,15 +59,6 @@ def images() -> dict[str, Path]:
 
 
 @cache
-def moved_documents() -> dict[str, str]:
-    """Return where the index is, and each page that had another path before pages were sorted by reader."""
-    pages = {f"/docs/{path.rpartition('/')[2]}": path for path in documents() if "/decisions/" not in path}
-    decisions = {path.replace("/develop/", "/"): path for path in documents() if "/decisions/" in path}
-    moved = {"/docs": INDEX, "/docs/": INDEX, "/docs/operating.md": "/docs/operate/README.md", **pages, **decisions}
-    return {earlier: path for earlier, path in moved.items() if earlier not in documents()}
-
-
-@cache
 def contents() -> dict[str, dict[str, str]]:
     """Return the titles of all pages but the decisions, by URL path, in one table for each reader."""
     pages = [path for path in documents() if "/decisions/" not in path]
@@ -89,9 +80,9 @@ def respond_image(path: str) -> Response:
     return Response(images()[path].read_bytes(), media_type="image/png", headers=_HEADERS)
 
 
-def respond_moved(path: str) -> Response:
-    """Return a redirect to a page that has moved, relative to the request: a proxy may add a prefix."""
-    return RedirectResponse(_relative(moved_documents()[path], path), 308, headers=_HEADERS)
+def respond_index(path: str) -> Response:
+    """Return a redirect to the index, relative to the request: a proxy may add a prefix."""
+    return RedirectResponse(_relative(INDEX, path), 308, headers=_HEADERS)
 
 
 def _relative(target: str, path: str) -> str:

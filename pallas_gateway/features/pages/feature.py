@@ -30,7 +30,7 @@ class PagesFeature(Feature):
     @override
     def open_endpoints(self, port: PortRoutes) -> Mapping[str, Endpoint]:
         pages: dict[str, Endpoint] = dict.fromkeys(documentation.documents(), _document)
-        pages |= dict.fromkeys(documentation.images(), _image) | dict.fromkeys(documentation.moved_documents(), _moved)
+        pages |= dict.fromkeys(documentation.images(), _image) | dict.fromkeys(("/docs", "/docs/"), _index)
         return {**pages, "/": partial(self._front_page, port)}
 
     async def _front_page(self, port: PortRoutes, request: Request) -> Response:
@@ -53,5 +53,5 @@ async def _image(request: Request) -> Response:
     return documentation.respond_image(request.scope["path"])
 
 
-async def _moved(request: Request) -> Response:
-    return documentation.respond_moved(request.scope["path"])
+async def _index(request: Request) -> Response:
+    return documentation.respond_index(request.scope["path"])
