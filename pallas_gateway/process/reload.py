@@ -24,7 +24,6 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.file_stamps import stamps
 from pallas_gateway.process import certificates
 from pallas_gateway.process.file_watch import FileWatch
-from pallas_gateway.process.hypercorn_server import check_tls
 from pallas_gateway.process.sockets import check_ports
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import cleaned
@@ -162,7 +161,6 @@ class Reloader:
                 _log.warning("setting requires a restart", extra={"key": key})
             self._awaited = stamps(files.declared_files)
             check_ports(self._of_files, files)
-            check_tls(files)
             changes = await self._apply(files if self._source is None else self._source.beside(files))
         except ConfigurationError as error:
             problems = [str(problem) for problem in error.problems]
