@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
+from pallas_gateway.config.loading.cross_checks import slug
 from pallas_gateway.core.offers import PossibleOwners
 from pallas_gateway.doors.http import refusals
 from pallas_gateway.doors.http.access import caller_of, refusal, refusal_without
-from pallas_gateway.features.console.names import agent_named
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.grants import VIEW_CALLS, VIEW_GATEWAY
@@ -52,6 +52,12 @@ async def respond(gateway: Gateway, request: Request) -> Response:
             await owners.note_caller(caller.owner, caller.name)
         return JSONResponse(_rights(gateway, caller), headers=_HEADERS)
     return await _agent(gateway, request)
+
+
+def agent_named(gateway: Gateway, asked: str) -> str:
+    """Return the name of the agent that has this name or slug; what was asked for if there is none."""
+    # Where each agent has a port of its own, the registry does not show its name, but its slug.
+    return next((name for name in gateway.agents if asked in (name, slug(name))), asked)
 
 
 async def _gateway(gateway: Gateway, request: Request) -> Response:

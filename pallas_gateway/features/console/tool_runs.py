@@ -29,7 +29,7 @@ from pallas_gateway.doors.api.models import Model, parsed
 from pallas_gateway.doors.http import refusals
 from pallas_gateway.doors.http.access import agent_for, caller_of
 from pallas_gateway.errors import STOPPING, GatewayError
-from pallas_gateway.features.console.names import agent_named
+from pallas_gateway.features.console.api import agent_named
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.long_responses import ServerSentEvents

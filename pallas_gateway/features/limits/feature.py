@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from pallas_gateway.core.running_call import RunningCall
 
 
-class LimitsGate:
-    """The `Gate` of the limits."""
-
-    def __init__(self, limits: CallerLimits) -> None:
-        self._limits = limits
-
-    async def admit(self, call: RunningCall) -> None:
-        call.permit = permit = await self._limits.begin(CallEntry.of(call.call))
-        call.closers.append(lambda _, end: permit.end(end))
-
-
 class LimitsFeature(Feature):
     """The limits of callers, as a gate of calls."""
 
@@ -48,7 +37,12 @@ class LimitsFeature(Feature):
     @property
     @override
     def gates(self) -> Sequence[Gate]:
-        return (LimitsGate(self._limits),) if self._limits.are_on else ()
+        return (self,) if self._limits.are_on else ()
+
+    async def admit(self, call: RunningCall) -> None:
+        """Admit a call, as a `Gate`."""
+        call.permit = permit = await self._limits.begin(CallEntry.of(call.call))
+        call.closers.append(lambda _, end: permit.end(end))
 
     @override
     async def measure(self) -> None:
