@@ -115,8 +115,6 @@ class Metrics:
         self._add_those_of_the_gateway()
         if self._of_all_workers is not None:
             self._of_all_workers.add_computed(self.instances_live)
-            of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
-            self._of_all_workers.hide_unhosted(self.agent_info, of_hosted)
         self._scraping = asyncio.Lock()
         self._expect_gateway()
 

@@ -19,7 +19,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
@@ -75,19 +75,12 @@ class WorkersMetrics:
         self._computed: list[Gauge] = []
         self.hidden: set[str] = set()
         """Agents whose series are not shown, because shared series cannot be removed."""
-        self._hosted: Gauge | None = None
-        self._of_hosted: set[str] = set()
         self._process = _ProcessMirror(own)
         own.register(PLATFORM_COLLECTOR)
 
     def add_computed(self, gauge: Gauge) -> None:
         """Share a gauge whose values are functions, at every refresh."""
         self._computed.append(gauge)
-
-    def hide_unhosted(self, hosted: Gauge, gauges: Iterable[Gauge]) -> None:
-        """Limit `gauges` to agents that `hosted` has here, because shared series cannot be removed."""
-        self._hosted = hosted
-        self._of_hosted = {family.name for gauge in gauges for family in gauge.collect()}
 
     def refresh(self) -> None:
         self._process.refresh()
@@ -99,17 +92,10 @@ class WorkersMetrics:
         """Every metric, combined over all workers; those of this process as of the last refresh."""
         shared = MultiProcessCollector.merge([*_written(self._folder)])  # type: ignore[no-untyped-call]
         by_name = {family.name: family.samples for family in shared}
-        present = (
-            (one for family in self._hosted.collect() for one in family.samples) if self._hosted is not None else ()
-        )
-        hosted = {one.labels["agent"]: one.labels["port"] for one in present}
         for family in self._own.collect():
             samples = by_name.get(family.name, family.samples)
             seen = (sample for sample in samples if sample.labels.get("agent") not in self.hidden)
             family.samples = [sample for sample in seen if not math.isnan(sample.value)]
-            if family.name in self._of_hosted:
-                shown = [sample for sample in family.samples if sample.labels["agent"] in hosted]
-                family.samples = [one for one in shown if one.labels.get("port") in {None, hosted[one.labels["agent"]]}]
             yield family
 
 
