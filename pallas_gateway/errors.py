@@ -164,6 +164,22 @@ class TokenExchangeError(GatewayError):
         self.why = why
 
 
+class TokenError(GatewayError):
+    """A request's token was not accepted; the message may be sent to the client."""
+
+
+class TokenRejectedError(TokenError):
+    """The token is not valid here."""
+
+    reason = "invalid_token"
+
+
+class VerificationUnavailableError(TokenError):
+    """The token cannot be verified yet: no keys of the authorization server have been received."""
+
+    reason = "verification_unavailable"
+
+
 class PlatformError(GatewayError):
     """An installed library lacks something the gateway relies on; the installation has to be changed."""
 

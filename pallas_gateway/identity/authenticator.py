@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pallas_gateway.errors import TokenRejectedError
 from pallas_gateway.identity.caller import ANONYMOUS_NAME, Caller
-from pallas_gateway.identity.errors import TokenRejectedError
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.static_keys import hash_of
 

@@ -22,8 +22,8 @@ from joserfc.errors import (
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry, extract_compact
 
+from pallas_gateway.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.caller import LONGEST_NAME, Caller, owner_of_token
-from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.issuer_keys import IssuerKeys
 

@@ -18,9 +18,8 @@ from pallas_gateway.client.gateway_client import REGISTRY_SECONDS, UnreachableEr
 from pallas_gateway.client.sign_in.logins import Login
 from pallas_gateway.config.model.auth import JwtSettings
 from pallas_gateway.config.model.values import ALGORITHMS, AuthorizationUrl, Scope, Text
-from pallas_gateway.errors import GatewayError
+from pallas_gateway.errors import GatewayError, TokenError
 from pallas_gateway.http_answers import decoded, limited
-from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.jwt_tokens import JwtVerifier, unverified_claims
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.tasks import TaskOwner

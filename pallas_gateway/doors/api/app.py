@@ -15,7 +15,7 @@ from pallas_gateway.doors.http.host_check import HostCheck
 from pallas_gateway.doors.http.page_headers import NotStored
 from pallas_gateway.doors.http.refusals import NOTHING_HERE
 from pallas_gateway.doors.http.switched_off import reason_for, switched_off
-from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from pallas_gateway.doors.api import models, requests
 from pallas_gateway.doors.api.errors import not_allowed, response_to
 from pallas_gateway.doors.api.models import Query
 from pallas_gateway.doors.http import refusals
-from pallas_gateway.errors import GatewayError
-from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.errors import GatewayError, TokenError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from pallas_gateway.doors.http import bodies, protected_resource, refusals
 from pallas_gateway.doors.mcp.all_agents import agent_of
 from pallas_gateway.doors.mcp.envelope import McpRequest
+from pallas_gateway.errors import TokenError, TokenRejectedError
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action, Decision, decide, decide_on_all
-from pallas_gateway.identity.errors import TokenError, TokenRejectedError
 from pallas_gateway.identity.grants import EVERYTHING, NOTHING, RUN_AGENTS, VIEW_AGENTS, Grants
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.json_size import TOO_MANY_VALUES

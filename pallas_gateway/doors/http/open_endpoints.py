@@ -16,7 +16,7 @@ from pallas_gateway.changes import registry as changes
 from pallas_gateway.core.agent_state import State
 from pallas_gateway.doors.http import refusals
 from pallas_gateway.doors.http.access import informed_of, refusal_without, viewer_of
-from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse
 
 from pallas_gateway.doors.http import protected_resource
-from pallas_gateway.errors import RETRY_AFTER_SECONDS, STOPPING
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, STOPPING, TokenError, TokenRejectedError
 from pallas_gateway.identity.caller import Caller
-from pallas_gateway.identity.errors import TokenError, TokenRejectedError
 from pallas_gateway.telemetry.redaction import quoted, shortened
 
 if TYPE_CHECKING:

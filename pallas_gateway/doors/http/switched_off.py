@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.doors.http import agent_routes, refusals
 from pallas_gateway.doors.http.access import caller_of
-from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.errors import TokenRejectedError, VerificationUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

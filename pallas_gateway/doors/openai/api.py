@@ -17,10 +17,9 @@ from pallas_gateway.doors.http.host_check import HostCheck
 from pallas_gateway.doors.openai import answers, errors, requests
 from pallas_gateway.doors.openai.answering import CHAT_COMPLETION, RESPONSE, Answering, Form
 from pallas_gateway.doors.openai.errors import RETRY_AFTER, BadRequestError, InOpenAiForm, OpenAiError
-from pallas_gateway.errors import STOPPING
+from pallas_gateway.errors import STOPPING, TokenError
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action
-from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.long_responses import ServerSentEvents
 

@@ -19,9 +19,9 @@ from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 from pydantic import ValidationError
 
 from pallas_gateway.config.model.auth import AuthSettings
+from pallas_gateway.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.caller import Caller
-from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
