@@ -85,11 +85,7 @@ def without(data: object, places: Iterable[Location]) -> Any:
 def located(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> Iterator[tuple[str, str]]:
     """Yield the dotted path and the message of every error."""
     for error in errors:
-        yield ".".join(str(step) for step in error["loc"] if step != _OF_A_KEY), _sentence(model, error)
-
-
-_OF_A_KEY = "[key]"
-"""Pydantic's last step for an error of a key, not of its value."""
+        yield ".".join(str(step) for step in error["loc"]), _sentence(model, error)
 
 
 def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
