@@ -24,7 +24,7 @@ from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
 
 FAILURE = "the certificate does not fit"
 CANCELLED = ("tell_others", "cancel", ("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id"))
-ALIVE = ("alive", "2 of 2 agents ready", 0.1)
+ALIVE = ("alive", "2 of 2 agents ready")
 
 
 class FakeWorker:
@@ -105,18 +105,6 @@ class FakeWorker:
         self.log.send(STDERR, "to stderr")
         self.log.send(FILE, json.dumps({"long": "x" * 300_000, "worker": self.start.worker}))
         return self.serves()
-
-    def drains(self) -> int:
-        """Serve, with a drain that has become longer meanwhile, of which only a stop has it speak."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # one that comes before the wait is not lost
-        self.tell(("ready", f"announced by {self.start.worker}\n"))
-        signal.sigwait({signal.SIGTERM})
-        self.tell((*ALIVE[:-1], 3600.0))
-        self.note("drains")
-        while not (self.folder / "drained").exists():
-            time.sleep(0.02)
-        self.tell(("stopped", False))
-        return 0
 
     def hangs(self) -> int:
         """Be ready and then do nothing at all."""

@@ -58,7 +58,6 @@ class WorkerManager:
         hang_seconds: silence after which a worker that was ready is replaced; None for no limit.
         stop_seconds: time beyond the drain in which workers leave their agents and end.
         restart: as `restart_seconds`.
-        clock: measures the time of a stop.
     """
 
     def __init__(  # noqa: PLR0913  limits are keywords with defaults
@@ -71,11 +70,9 @@ class WorkerManager:
         hang_seconds: float | None = None,
         stop_seconds: float = STOP_SECONDS,
         restart: Callable[[int, float], tuple[int, float]] = restart_seconds,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._leaving_seconds = stop_seconds
         self._restart = restart
-        self._clock = clock
         self._plan = plan
         self._in_parent = in_parent
         self.use(plan.start.configuration)
@@ -114,6 +111,8 @@ class WorkerManager:
             _call_back(self._on_stop)
             for worker in self._workers.values():
                 worker.signal(signal.SIGTERM)
+            if self._plan.start.rereading.watch:  # workers have reloaded by themselves, perhaps a longer drain
+                self._reread()
             await self._until_ended(keeping)
         finally:
             await self._tasks.cancel_all()
@@ -270,10 +269,8 @@ class WorkerManager:
         for worker in self._workers.values():
             worker.tell("worker", "close", had_calls)
 
-    async def _until_ended(self, keeping: Iterable[asyncio.Task[None]]) -> None:
-        begun, late = self._clock(), set(keeping)
-        while late and (left := begun + self._stop_seconds - self._clock()) > 0:  # workers may still prolong it
-            _, late = await asyncio.wait(late, timeout=left)
+    async def _until_ended(self, keeping: Collection[asyncio.Task[None]]) -> None:
+        _, late = await asyncio.wait(keeping, timeout=self._stop_seconds)
         self._kill([worker for worker in self._workers.values() if not worker.has_stopped])
         if late:  # the others wait to close with those
             _, late = await asyncio.wait(late, timeout=FAILED_START_SECONDS)
@@ -283,11 +280,10 @@ class WorkerManager:
 
     @property
     def _stop_seconds(self) -> float:
-        """Time limit of the stop, from the longest drain time of any worker: workers may reload on their own."""
+        """Time limit of the stop."""
         if self._failure is not None:
             return FAILED_START_SECONDS
-        own = self.configuration.deployment.gateway.drain_seconds
-        return max(own, *(worker.drain_seconds for worker in self._workers.values()), 0.0) + self._leaving_seconds
+        return self.configuration.deployment.gateway.drain_seconds + self._leaving_seconds
 
     def _kill(self, workers: Iterable[WorkerProcess]) -> None:
         for worker in workers:
@@ -323,10 +319,10 @@ class _Parent:
         self._worker.heard_at = monotonic()
         self._manager.note_ready(self._worker, announcement)
 
-    def alive(self, summary: str, drain_seconds: float) -> None:
+    def alive(self, summary: str) -> None:
         """Every few seconds: its event loop responds."""
         self._worker.heard_at = monotonic()
-        self._worker.summary, self._worker.drain_seconds = summary, drain_seconds
+        self._worker.summary = summary
 
     def failed(self, why: str) -> None:
         """It cannot serve, and ends."""

@@ -66,7 +66,6 @@ class WorkerProcess:
     Attributes:
         heard_at: when it has last responded, by `monotonic`.
         summary: its state in one line.
-        drain_seconds: its drain time, which a reload may change.
         was_ready: every agent was tried.
         has_stopped: its calls have ended and its agents are closed; it refuses calls until it may close.
         had_calls: some ended until it stopped, or shortly before.
@@ -79,7 +78,6 @@ class WorkerProcess:
         self.name = secrets.token_hex(4)
         self.heard_at = monotonic()
         self.summary = "starting"
-        self.drain_seconds = start.configuration.deployment.gateway.drain_seconds
         self.was_ready = self.has_stopped = self.has_closed = self.had_calls = False
         self.why: str | None = None
         self._command = command

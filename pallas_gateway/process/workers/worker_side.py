@@ -156,13 +156,12 @@ class WorkerSide:
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()
-        next_at, sent_seconds = loop.time(), 0.0
+        next_at = loop.time()
         while True:
             gateway.metrics.refresh()
             self.drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
-            if loop.time() >= next_at or self.drain_seconds != sent_seconds:
-                self._channel.tell("parent", "alive", gateway.summary, self.drain_seconds)
-                sent_seconds = self.drain_seconds
+            if loop.time() >= next_at:
+                self._channel.tell("parent", "alive", gateway.summary)
                 next_at = loop.time() + ALIVE_SECONDS
                 await gateway.metrics.update()
             await asyncio.sleep(REFRESH_SECONDS)

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,9 +51,9 @@ def forked_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
         fork_workers(forked.Forked, COMMAND)
 
 
-def configuration(**more: Any) -> Any:
+def configuration(drain_seconds: float = 0.1, **more: Any) -> Any:
     """What a fleet looks at of one; a real one would have each fake import what checks it."""
-    gateway = GatewaySettings(drain_seconds=0.1)
+    gateway = GatewaySettings(drain_seconds=drain_seconds)
     return SimpleNamespace(deployment=SimpleNamespace(gateway=gateway), tls_files=None, **more)
 
 
@@ -64,6 +65,8 @@ class Run:
         stack: ExitStack,
         command: Sequence[str] = COMMAND,
         on_ready: Callable[[str], Any] | None = None,
+        *,
+        watch: bool = False,
         **limits: Any,
     ) -> None:
         self.folder, self.caplog = folder, caplog
@@ -74,7 +77,8 @@ class Run:
         self.stopping: list[bool] = []
         self.stop = asyncio.Event()
         descriptors = tuple(one.fileno() for one in self.sockets)
-        start = Start(configuration(), REREADING, 0, descriptors, channel=-1, log=-1, folder=folder, restarts=0)
+        rereading = replace(REREADING, watch=watch)
+        start = Start(configuration(), rereading, 0, descriptors, channel=-1, log=-1, folder=folder, restarts=0)
         plan = Plan(
             2,
             (*command, str(folder)),
@@ -337,15 +341,13 @@ async def test_one_that_does_not_stop_is_killed(fleet: Fleet) -> None:
     assert [vars(one)["worker"] for one in run.caplog.records if one.message == "worker killed at stop"] == [1]
 
 
-async def test_one_whose_drain_has_become_longer_gets_that_long(fleet: Fleet, tmp_path: Path) -> None:
-    clock = SimpleNamespace(now=0.0)
-    async with fleet(["drains"], stop_seconds=0.2, clock=lambda: clock.now) as run:
+async def test_one_that_has_reloaded_by_itself_gets_the_drain_of_the_present_files(fleet: Fleet) -> None:
+    async with fleet(["hangs"], stop_seconds=0.2, watch=True) as run:
+        run.fleet.reread = lambda: run.fleet.use(configuration(drain_seconds=3600.0))
         await run.until_announced()
         run.stop.set()
-        await eventually(lambda: "drains" in run.heard(1), what="a drain")
         await eventually(lambda: run.fleet._stop_seconds > 3600, what="a longer drain")
-        clock.now = 3000.0
-        (tmp_path / "drained").touch()
+        run.fleet.kill()
         await run.ends()
     assert "worker killed at stop" not in run.caplog.messages
 
