@@ -122,7 +122,10 @@ def _url_problems(fastagent: FastAgentFile) -> list[Problem]:
     """Return URLs of fast-agent's file that are invalid, except those with unset variables, which are reported."""
     remote = (server for server in fastagent.servers.values() if server.transport in ("http", "sse"))
     servers = {f"mcp.servers.{server.name}.url": server.url for server in remote}
-    providers = {f"{name}.base_url": base.url for name, base in fastagent.base_urls.items() if base.url is not None}
+    blocks = {name: block for name, block in fastagent.written.items() if isinstance(block, dict)}
+    written = {f"{name}.base_url": block["base_url"] for name, block in blocks.items() if "base_url" in block}
+    # An empty one means the provider's own.
+    providers = {path: url.strip() for path, url in written.items() if isinstance(url, str) and url.strip()}
     unset = {one.path for one in fastagent.unset}
     return [
         fastagent.problem(path, "must be an http:// or https:// URL with a host")

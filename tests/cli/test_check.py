@@ -324,9 +324,11 @@ agents:
     ]
 
 
-@pytest.mark.parametrize("key", ["api_key", "base_url"])
-def test_a_provider_that_is_not_set_up_is_no_problem(run: Command, folder: Path, key: str) -> None:
-    project_in(folder, fastagent={"openai": {key: "${NO_SUCH_VARIABLE}"}})
+@pytest.mark.parametrize(
+    ("key", "value"), [("api_key", "${NO_SUCH_VARIABLE}"), ("base_url", "${NO_SUCH_VARIABLE}"), ("base_url", " ")]
+)
+def test_a_provider_that_is_not_set_up_is_no_problem(run: Command, folder: Path, key: str, value: str) -> None:
+    project_in(folder, fastagent={"openai": {key: value}})
     assert run("check").code == 0
 
 

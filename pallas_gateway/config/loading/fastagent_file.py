@@ -31,15 +31,6 @@ _MAY_WAIT = ("azure", "generic", "groq", "hf", "moonshot", "openai", "openrouter
 
 
 @dataclass(frozen=True)
-class BaseUrl:
-    """A provider's `base_url` and its place; None if it is empty or its variable is unset."""
-
-    url: str | None = field(repr=False)
-    file: str
-    line: int | None
-
-
-@dataclass(frozen=True)
 class FastAgentFile:
     """The configuration and the secrets file as one; empty when there is neither.
 
@@ -49,7 +40,6 @@ class FastAgentFile:
         model_capabilities: The block for all agents, if declared.
         servers: The downstream servers by name.
         logger_level: `logger.level`, if set.
-        base_urls: `base_url` by provider.
         unset: Placeholders without a value, left in the values as written.
         secrets: Every secret in the two files, fast-agent's own keys included: never to be shown.
         documents: The files as they were read; values of the later one count.
@@ -62,7 +52,6 @@ class FastAgentFile:
     model_capabilities: ModelCapabilities | None = None
     servers: Mapping[str, DownstreamServer] = field(default_factory=dict)
     logger_level: str | None = None
-    base_urls: Mapping[str, BaseUrl] = field(default_factory=dict)
     unset: tuple[UnsetVariable, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     documents: tuple[Document, ...] = field(default=(), repr=False, compare=False)
@@ -176,7 +165,6 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         model_capabilities=file.model_capabilities,
         servers=MappingProxyType(servers),
         logger_level=file.logger.level or None,
-        base_urls=MappingProxyType(_base_urls(data, {one.path for one in unset}, documents)),
         unset=unset,
         secrets=secret_values(data),
         documents=tuple(documents),
@@ -217,15 +205,3 @@ def _place(documents: Sequence[Document], path: str) -> Document:
 def _line_of_server(documents: Sequence[Document], name: str) -> int | None:
     path = f"mcp.servers.{name}"
     return _place(documents, path).line_of(path)
-
-
-def _base_urls(data: Mapping[str, object], unset: set[str], documents: list[Document]) -> dict[str, BaseUrl]:
-    found: dict[str, BaseUrl] = {}
-    for name, block in data.items():
-        if isinstance(block, dict) and "base_url" in block:
-            value = block["base_url"]
-            path = f"{name}.base_url"
-            document = _place(documents, path)
-            url = value.strip() if isinstance(value, str) and path not in unset else None
-            found[name] = BaseUrl(url or None, document.file, document.line_of(path))
-    return found

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.config.loading.fastagent_file import BaseUrl, FastAgentFile, servers_at
+from pallas_gateway.config.loading.fastagent_file import FastAgentFile, servers_at
 from pallas_gateway.config.loading.loader import read_deployment
 from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.config.model.downstreams import ProcessSettings, TokenExchangeSettings
@@ -104,7 +104,7 @@ def test_secrets_are_merged_over_the_configuration_and_show_in_no_repr() -> None
 def test_secrets_alone_are_read_too() -> None:
     SECRETS.write_text("openai: {base_url: http://llm.example/v1}\n")
     file = load()
-    assert (file.path, dict(file.base_urls)) == (None, {"openai": BaseUrl("http://llm.example/v1", str(SECRETS), 1)})
+    assert (file.path, file.written) == (None, {"openai": {"base_url": "http://llm.example/v1"}})
 
 
 @pytest.mark.parametrize("token", ["abc", "Bearer abc", "bearer  abc "])
@@ -237,27 +237,12 @@ def test_an_empty_default_in_fast_agents_own_form_is_kept_when_the_variable_is_e
     assert (file.default_model, file.logger_level) == (None, "info")
 
 
-def test_an_empty_or_unset_base_url_means_the_providers_own() -> None:
-    SECRETS.write_text(
-        "openai: {base_url: '${OPENAI_BASE_URL}'}\nanthropic: {base_url: ''}\n"
-        "generic: {base_url: ' http://llm.example/v1 '}\nazure: {base_url: }\ngoogle: {api_key: k}\n"
-    )
-    assert {name: base.url for name, base in load().base_urls.items()} == {
-        "openai": None,
-        "anthropic": None,
-        "generic": "http://llm.example/v1",
-        "azure": None,
-    }
-
-
-def test_a_base_url_is_where_the_file_that_counts_has_it() -> None:
+def test_a_problem_is_where_the_file_that_counts_has_the_key() -> None:
     CONFIG.write_text("openai:\n  base_url: http://config.example\ngeneric:\n  base_url: http://llm.example/s3cret\n")
     SECRETS.write_text("# keys\n\nopenai:\n  api_key: k\n  base_url: http://secrets.example\n")
     file = load()
-    assert dict(file.base_urls) == {
-        "openai": BaseUrl("http://secrets.example", str(SECRETS), 5),
-        "generic": BaseUrl("http://llm.example/s3cret", str(CONFIG), 4),
-    }
+    problems = [file.problem(f"{name}.base_url", "wrong") for name in ("openai", "generic")]
+    assert [(one.file, one.line) for one in problems] == [(str(SECRETS), 5), (str(CONFIG), 4)]
     assert "s3cret" not in repr(file)
 
 
