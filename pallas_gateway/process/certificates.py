@@ -30,9 +30,9 @@ def end_of(configuration: Configuration) -> datetime | None:
     return min(one.not_valid_after_utc for one in certificates)
 
 
-def warning_of(configuration: Configuration, now: datetime | None = None) -> str | None:
+def warning_of(configuration: Configuration) -> str | None:
     """Return what is wrong with the time left; None if it is long enough."""
-    end, now = end_of(configuration), now or datetime.now(UTC)
+    end, now = end_of(configuration), datetime.now(UTC)
     if end is None or end - now > RENEWAL:
         return None
     day = end.strftime("%Y-%m-%d %H:%M UTC")

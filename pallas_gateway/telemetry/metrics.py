@@ -114,7 +114,7 @@ class Metrics:
         self._add_those_of_agents()
         self._add_those_of_the_gateway()
         if self._of_all_workers is not None:
-            self._of_all_workers.add_computed(self.instances_live)
+            self._of_all_workers.computed = self.instances_live
         self._scraping = asyncio.Lock()
         self._expect_gateway()
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,25 +26,20 @@ if TYPE_CHECKING:
 _FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it opens a file
 _ACROSS = {"process_start_time_seconds": "livemin", "process_max_fds": "livemin"}
 
-
-@dataclass
-class _Joined:
-    folder: Path | None = None
-
-
-_joined = _Joined()
+_joined: Path | None = None
 
 
 def join(folder: Path, worker: int) -> None:
     """Share the metrics that this process creates from now on, as those of the worker with this number."""
+    global _joined  # noqa: PLW0603  one for the process, as in prometheus_client
     os.environ[_FOLDER_VARIABLE] = str(folder)
     values.ValueClass = values.MultiProcessValue(lambda: worker)  # type: ignore[no-untyped-call]  # as documented
-    _joined.folder = folder
+    _joined = folder
 
 
 def joined() -> Path | None:
     """The folder of shared metrics, None if this process does not share its metrics."""
-    return _joined.folder
+    return _joined
 
 
 def forget_gauges(folder: Path, worker: int) -> None:
@@ -72,21 +66,18 @@ class WorkersMetrics:
     def __init__(self, own: CollectorRegistry, folder: Path) -> None:
         self._own = own
         self._folder = folder
-        self._computed: list[Gauge] = []
+        self.computed: Gauge | None = None
+        """Its values are functions; they are shared at each refresh."""
         self.hidden: set[str] = set()
         """Agents whose series are not shown, because shared series cannot be removed."""
         self._process = _ProcessMirror(own)
         own.register(PLATFORM_COLLECTOR)
 
-    def add_computed(self, gauge: Gauge) -> None:
-        """Share a gauge whose values are functions, at every refresh."""
-        self._computed.append(gauge)
-
     def refresh(self) -> None:
         self._process.refresh()
-        for gauge in self._computed:
-            for sample in [one for family in gauge.collect() for one in family.samples]:
-                (gauge.labels(**sample.labels) if sample.labels else gauge).set(sample.value)
+        if self.computed is not None:
+            for sample in [one for family in self.computed.collect() for one in family.samples]:
+                self.computed.labels(**sample.labels).set(sample.value)
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, combined over all workers; those of this process as of the last refresh."""

@@ -208,10 +208,9 @@ class Channel:
 class AskedParent:
     """The `ParentProcess` of a worker. One that hangs must not hold calls."""
 
-    def __init__(self, channel: Channel, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, channel: Channel) -> None:
         self.tell = channel.tell
         self._channel = channel
-        self._answer_seconds = answer_seconds
         self._is_silent = False
 
     def is_behind(self) -> bool:
@@ -225,13 +224,13 @@ class AskedParent:
             SharedAwayError: it is gone, does not answer in time, or has failed.
         """
         try:
-            async with asyncio.timeout(self._answer_seconds):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 answer = await self._channel.ask(service, method, *values)
         except TimeoutError:
             if not self._is_silent:
                 self._is_silent = True
                 # Calls that a rule may limit are refused until it does.
-                _log.error("parent does not answer", extra={"seconds": self._answer_seconds})
+                _log.error("parent does not answer", extra={"seconds": ANSWER_SECONDS})
             raise SharedAwayError from None
         except (ChannelError, ChannelEndedError):
             raise SharedAwayError from None
