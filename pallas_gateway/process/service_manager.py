@@ -40,7 +40,6 @@ class ServiceManager:
         self.watchdog_seconds = _watchdog_seconds(environ)
         self._status = status
         self._status_seconds = status_seconds
-        self._sent_status = ""
         self._is_reachable = True
         self._tasks = TaskOwner(close_seconds=0)
 
@@ -56,13 +55,13 @@ class ServiceManager:
 
     def ready(self) -> None:
         """Notify that the start or a reload is complete."""
-        self._notify("READY=1", *self._changed_status())
+        self._notify("READY=1", self._status_line())
 
     def reloading(self) -> None:
         self._notify("RELOADING=1", f"MONOTONIC_USEC={monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        self._notify("STOPPING=1", *self._changed_status())
+        self._notify("STOPPING=1", self._status_line())
 
     async def _keep_notifying(self) -> None:
         watched = self.watchdog_seconds is not None
@@ -70,17 +69,13 @@ class ServiceManager:
         pause = min(self._status_seconds, (self.watchdog_seconds or 2 * self._status_seconds) / 2)
         while True:
             await asyncio.sleep(pause)
-            self._notify(*(["WATCHDOG=1"] if watched else []), *self._changed_status())
+            self._notify(*(["WATCHDOG=1"] if watched else []), self._status_line())
 
-    def _changed_status(self) -> list[str]:
-        status = self._status()
-        if status == self._sent_status:
-            return []
-        self._sent_status = status
-        return [f"STATUS={status}"]
+    def _status_line(self) -> str:
+        return f"STATUS={self._status()}"
 
     def _notify(self, *lines: str) -> None:
-        if self._address is None or not lines:
+        if self._address is None:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -90,7 +85,6 @@ class ServiceManager:
             if self._is_reachable:  # logged once
                 _log.warning("service manager notification failed", extra={"error": error.strerror or str(error)})
             self._is_reachable = False
-            self._sent_status = ""  # so that the next message holds it
         else:
             self._is_reachable = True
 

@@ -68,12 +68,11 @@ async def test_readiness_and_the_stop_are_told_with_the_status(is_abstract: bool
             assert manager.waiting() == ["STOPPING=1\nSTATUS=stopping"]
 
 
-async def test_the_watchdog_is_fed_and_a_status_is_told_when_it_changes(tmp_path: Path) -> None:
+async def test_the_watchdog_is_fed_with_the_present_status(tmp_path: Path) -> None:
     status = "starting"
     with systemd(str(tmp_path / "notify"), WATCHDOG_USEC="20000", WATCHDOG_PID=str(os.getpid())) as manager:
         async with ServiceManager(manager.environ, lambda: status):
             assert await manager.hears() == "WATCHDOG=1\nSTATUS=starting"
-            assert await manager.hears() == "WATCHDOG=1"
             status = "ready"
             assert "WATCHDOG=1\nSTATUS=ready" in [await manager.hears() for _ in range(2)]
         manager.waiting()
@@ -87,7 +86,7 @@ async def test_without_a_watchdog_of_its_own_only_the_status_is_told(watchdog: d
         async with ServiceManager(manager.environ, lambda: status, status_seconds=0.01):
             assert await manager.hears() == "STATUS=starting"
             status = "ready"
-            assert await manager.hears() == "STATUS=ready"
+            assert "STATUS=ready" in [await manager.hears() for _ in range(2)]
 
 
 async def test_a_reload_is_told_with_its_time(tmp_path: Path) -> None:
