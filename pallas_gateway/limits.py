@@ -89,8 +89,8 @@ class ConnectionLimits:
         unread_seconds: Period in which a client that has not read its answer must make progress.
         last_answers_seconds: At a stop, requests may take so long to arrive on the last accepted connections; they are
             answered with 503.
-        last_requests_seconds: At a stop after calls, clients get so long after the latest request for a further one,
-            and twice as long in all: many list tools to check a result.
+        last_requests_seconds: At a stop, clients get so long after the latest request for a further one, and twice as
+            long in all: many list tools to check a result.
     """
 
     idle_seconds: float = 120.0

@@ -11,8 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import contextmanager
-from math import inf
-from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.calls.asking.asking import WaitingCount
@@ -62,7 +60,6 @@ class Calls:
         self.waiting = WaitingCount()
         self.draining = False
         self.started = 0
-        self._latest_end, self._begin_of_drain = -inf, inf
         self._at_drain: list[Callable[[], object]] = []
         self._running: dict[str, RunningCall] = {}
         self._ended: deque[ListedCall] = deque(maxlen=MOST_ENDED)
@@ -116,7 +113,6 @@ class Calls:
             yield
         finally:
             self.started -= 1
-            self._latest_end = monotonic()
 
     # Lists
 
@@ -137,13 +133,8 @@ class Calls:
     def drain(self) -> None:
         """Begin to drain: calls that wait for their clients end, and their clients continue them in another process."""
         self.draining = True
-        self._begin_of_drain = monotonic()
         for end in [*self._at_drain]:
             end()
-
-    def have_ended(self, seconds: float) -> bool:
-        """Return True if a call has ended during the drain, or in these seconds before it."""
-        return self._latest_end >= self._begin_of_drain - seconds
 
     def when_draining(self, end: Callable[[], object]) -> None:
         """Call `end` when a drain begins."""

@@ -141,11 +141,9 @@ async def _listening(entrance: SwappableApp, listeners: Listeners, gateway: Gate
         try:
             yield accepting
         finally:
-            had_calls = gateway.calls.have_ended(limits.last_requests_seconds)
             if sharing is not None:
-                had_calls = await sharing.until_all_stopped(had_calls=had_calls)
-            if had_calls:
-                await entrance.wait_for_silence(limits.last_requests_seconds)
+                await sharing.until_all_stopped()
+            await entrance.wait_for_silence(limits.last_requests_seconds)
             if sharing is not None:
                 accepting.refuse_connections()
                 sharing.closed()

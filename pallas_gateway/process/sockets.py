@@ -43,11 +43,8 @@ class PortsError(GatewayError):
 class Sharing(Protocol):
     """The other processes that accept on the same sockets. A process closes them when none of the others serves."""
 
-    async def until_all_stopped(self, *, had_calls: bool) -> bool:
-        """Report that all calls here have ended, and whether there were any until now.
-
-        Returns, once all calls of all processes have ended, whether any process had some.
-        """
+    async def until_all_stopped(self) -> None:
+        """Report that all calls here have ended; return once all calls of all processes have."""
 
     def closed(self) -> None:
         """Report that this process accepts no more connections."""

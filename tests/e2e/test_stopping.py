@@ -14,7 +14,7 @@ import pytest
 from pallas_gateway.process.reload import SwappableApp
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import McpClient, initialize_client, modern_client
-from tests.support.gateway import Agent, Limits, gateway_and_model, limited, running, write_project
+from tests.support.gateway import Agent, Limits, gateway_and_model
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually, tick
@@ -102,17 +102,6 @@ async def test_clients_that_look_at_the_tools_again_understand_their_answer_also
 async def names_of_tools(connect: Connect, url: str) -> set[str]:
     async with connect(url) as client:
         return {tool.name for tool in await client.list_tools()}
-
-
-async def test_a_gateway_without_calls_stops_at_once(tmp_path: Path) -> None:
-    with limited() as limits:
-        limits.gateway.connections.last_requests_seconds = 3600
-        async with (
-            asyncio.timeout(60),
-            running(write_project(tmp_path, {"solo": Agent()})) as served,
-            initialize_client(served.url("solo")) as client,
-        ):
-            await client.list_tools()
 
 
 async def test_the_wait_for_further_requests_ends_although_they_never_cease() -> None:

@@ -51,7 +51,7 @@ class FakeWorker:
         while not self.stops:
             time.sleep(0.02)
         sys.stderr.write(f"{self.start.worker} stopped\n")
-        self.tell(("stopped", False))
+        self.tell(("stopped",))
         while not self.may_close.wait(0.02):
             pass
         self.tell(("closed",))

@@ -249,7 +249,7 @@ class WorkerManager:
 
     def note_stopped(self, worker: WorkerProcess) -> None:
         if not self._stop.is_set():
-            worker.tell("worker", "close", worker.had_calls)  # only this one was stopped
+            worker.tell("worker", "close")  # only this one was stopped
         self.close_together()
 
     def close_together(self) -> None:
@@ -265,9 +265,8 @@ class WorkerManager:
             for listener in self._plan.sockets:
                 close_listener(listener, self._late_connections, encrypted=encrypted)
             return
-        had_calls = any(worker.had_calls for worker in self._workers.values())
         for worker in self._workers.values():
-            worker.tell("worker", "close", had_calls)
+            worker.tell("worker", "close")
 
     async def _until_ended(self, keeping: Collection[asyncio.Task[None]]) -> None:
         _, late = await asyncio.wait(keeping, timeout=self._stop_seconds)
@@ -334,9 +333,9 @@ class _Parent:
             if other is not self._worker:
                 other.tell("worker", method, *values)
 
-    def stopped(self, had_calls: bool) -> None:
-        """Its calls have ended and its agents are closed; `had_calls` if some ended until then, or shortly before."""
-        self._worker.has_stopped, self._worker.had_calls = True, had_calls
+    def stopped(self) -> None:
+        """Its calls have ended and its agents are closed."""
+        self._worker.has_stopped = True
         self._manager.note_stopped(self._worker)
 
     def closed(self) -> None:

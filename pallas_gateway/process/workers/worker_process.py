@@ -68,7 +68,6 @@ class WorkerProcess:
         summary: its state in one line.
         was_ready: every agent was tried.
         has_stopped: its calls have ended and its agents are closed; it refuses calls until it may close.
-        had_calls: some ended until it stopped, or shortly before.
         has_closed: it accepts no more connections.
         why: the reason of its end, if it is known.
     """
@@ -78,7 +77,7 @@ class WorkerProcess:
         self.name = secrets.token_hex(4)
         self.heard_at = monotonic()
         self.summary = "starting"
-        self.was_ready = self.has_stopped = self.has_closed = self.had_calls = False
+        self.was_ready = self.has_stopped = self.has_closed = False
         self.why: str | None = None
         self._command = command
         self._environ = environ

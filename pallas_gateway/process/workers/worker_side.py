@@ -52,7 +52,7 @@ class WorkerSide:
         self._stop = stop
         self._reload = reload
         self._may_close = asyncio.Event()
-        self.is_orphan = self._had_calls = False
+        self.is_orphan = False
         self._forwarding = WorkerForwarding(start.folder, start.process, lambda: self._parts.calls.draining)
         self._forwarding.worker, self._forwarding.workers = start.worker, start.workers
         self._forwarding.started_at = start.started_at
@@ -97,11 +97,10 @@ class WorkerSide:
         self._channel.tell("parent", "ready", announcement)
         self._tasks.spawn(self._keep_reporting(gateway), name="alive", report=True)
 
-    async def until_all_stopped(self, *, had_calls: bool) -> bool:
-        """Return once all workers have ended their calls; whether any had some."""
-        self._channel.tell("parent", "stopped", had_calls)
+    async def until_all_stopped(self) -> None:
+        """Return once all workers have ended their calls."""
+        self._channel.tell("parent", "stopped")
         await self._may_close.wait()
-        return had_calls or self._had_calls
 
     def closed(self) -> None:
         """Report that this worker accepts no more connections."""
@@ -109,9 +108,8 @@ class WorkerSide:
 
     # called by the parent
 
-    def close(self, had_calls: bool) -> None:
-        """Stop accepting connections, and end. `had_calls` if any worker had some: their clients may send requests."""
-        self._had_calls = had_calls
+    def close(self) -> None:
+        """Stop accepting connections, and end."""
         self._may_close.set()
 
     def not_reloaded(self, problems: Sequence[str], was_before: bool) -> None:

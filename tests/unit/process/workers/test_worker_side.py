@@ -33,7 +33,7 @@ class Joined:
     stop: asyncio.Event
 
     async def may_close(self) -> None:
-        await asyncio.wait_for(self.side.until_all_stopped(had_calls=False), 20)
+        await asyncio.wait_for(self.side.until_all_stopped(), 20)
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def test_a_message_that_cannot_be_read_is_logged_and_those_after_it_are_ta
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with joined(tmp_path) as it:
-        failing, close = frame_of_call("worker", "cancel", "too few values"), frame_of_call("worker", "close", False)
+        failing, close = frame_of_call("worker", "cancel", "too few values"), frame_of_call("worker", "close")
         it.parent.sendall(failing + struct.pack("!Q", 4) + b"none" + close)
         await it.may_close()
         assert not it.stop.is_set()
