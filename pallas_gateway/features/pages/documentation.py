@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
+    from starlette.requests import Request
 
 INDEX = "/docs/README.md"
 _FOLDER = Path(__file__).parents[2] / "docs"
@@ -68,21 +69,24 @@ def contents() -> dict[str, dict[str, str]]:
     }
 
 
-async def respond_document(path: str, *, as_page: bool) -> Response:
-    """Return a document as Markdown, or as a page in HTML."""
-    if as_page:
+async def document(request: Request) -> Response:
+    """Return a document as Markdown, or for browsers as a page in HTML."""
+    from pallas_gateway.features.pages.front_page import prefers_html  # noqa: PLC0415  imported for the first page only
+
+    path = request.scope["path"]
+    if prefers_html(request):
         return HTMLResponse(await asyncio.to_thread(_page, path), headers=_HEADERS)  # a long one takes 0.2 s
     return PlainTextResponse(documents()[path].read_text(encoding="utf-8"), headers=_HEADERS)
 
 
-def respond_image(path: str) -> Response:
+async def image(request: Request) -> Response:
     """Return an image of the documentation."""
-    return Response(images()[path].read_bytes(), media_type="image/png", headers=_HEADERS)
+    return Response(images()[request.scope["path"]].read_bytes(), media_type="image/png", headers=_HEADERS)
 
 
-def respond_index(path: str) -> Response:
+async def index(request: Request) -> Response:
     """Return a redirect to the index, relative to the request: a proxy may add a prefix."""
-    return RedirectResponse(_relative(INDEX, path), 308, headers=_HEADERS)
+    return RedirectResponse(_relative(INDEX, request.scope["path"]), 308, headers=_HEADERS)
 
 
 def _relative(target: str, path: str) -> str:

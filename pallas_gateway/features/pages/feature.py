@@ -29,8 +29,9 @@ class PagesFeature(Feature):
 
     @override
     def open_endpoints(self, port: PortRoutes) -> Mapping[str, Endpoint]:
-        pages: dict[str, Endpoint] = dict.fromkeys(documentation.documents(), _document)
-        pages |= dict.fromkeys(documentation.images(), _image) | dict.fromkeys(("/docs", "/docs/"), _index)
+        pages: dict[str, Endpoint] = dict.fromkeys(documentation.documents(), documentation.document)
+        pages |= dict.fromkeys(documentation.images(), documentation.image)
+        pages |= dict.fromkeys(("/docs", "/docs/"), documentation.index)
         return {**pages, "/": partial(self._front_page, port)}
 
     async def _front_page(self, port: PortRoutes, request: Request) -> Response:
@@ -41,17 +42,3 @@ class PagesFeature(Feature):
             return there
         viewer = await viewer_of(gateway, request.scope)
         return front_page.respond(gateway, port, request, viewer, await informed_of(gateway, request.scope))
-
-
-async def _document(request: Request) -> Response:
-    from pallas_gateway.features.pages import front_page  # noqa: PLC0415  as above
-
-    return await documentation.respond_document(request.scope["path"], as_page=front_page.prefers_html(request))
-
-
-async def _image(request: Request) -> Response:
-    return documentation.respond_image(request.scope["path"])
-
-
-async def _index(request: Request) -> Response:
-    return documentation.respond_index(request.scope["path"])
