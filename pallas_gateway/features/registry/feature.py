@@ -38,7 +38,7 @@ class RegistryFeature(Feature):
 
     async def _well_known(self, request: Request) -> Response:
         viewer = await viewer_of(self._gateway, request.scope)
-        return registry.respond(request, registry.well_known_document(self._gateway, viewer))
+        return registry.respond(request, {"servers": registry.entries(self._gateway, viewer)})
 
     async def _api(self, request: Request) -> Response:
         return registry_api.respond(self._gateway, request, await viewer_of(self._gateway, request.scope))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from pallas_gateway.doors.api.models import written
-from pallas_gateway.identity.grants import EVERYTHING, Grants
+from pallas_gateway.identity.grants import Grants
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -27,11 +27,6 @@ SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schem
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
 LONGEST_TEXT = 100  # the schema's limit for `title` and `description`
-
-
-def well_known_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[str, Any]:
-    """Return the document of `/.well-known/mcp/server.json`, with the agents that the viewer may view."""
-    return {"servers": entries(gateway, viewer)}
 
 
 def entries(gateway: Gateway, viewer: Grants) -> list[dict[str, Any]]:
