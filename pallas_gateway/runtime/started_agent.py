@@ -232,9 +232,6 @@ class StartedAgent:
         self._programs.ask()
         if self._peers is not None:
             self._peers.ask()
-        asked = self._offers.asked_ahead | self._programs.names
-        unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in asked]
-        self._answers.spawn(self._log.look_for(unasked), name="look for downstreams", report=True)
 
     @property
     def problems(self) -> tuple[str, ...]:

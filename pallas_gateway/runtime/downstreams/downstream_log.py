@@ -1,18 +1,13 @@
-"""Logs changes of the state of one agent's downstreams, seen at its start and in calls."""
+"""Logs changes of the state of one agent's downstreams, seen by listings and calls."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-from pallas_gateway import child_processes
 from pallas_gateway.calls.tool_names import renamed_tools
-from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.protocols import not_reported
 from pallas_gateway.runtime.scope import current_scope
 
@@ -20,10 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
-    from pallas_gateway.runtime.protocols import Downstream, OnDownstream
-
-CONNECT_SECONDS = 5.0
-"""Longest wait for a downstream to accept a connection at the start of its agent."""
+    from pallas_gateway.runtime.protocols import OnDownstream
 
 _MOST_LISTED = 20
 """Tools in one log line."""
@@ -100,39 +92,6 @@ class DownstreamLog:
         unsaid = [one for one in sentences if one not in said][:_MOST_LISTED]
         said.update(unsaid)
         return unsaid
-
-    async def look_for(self, downstreams: Iterable[Downstream]) -> None:
-        """Log downstreams whose program is not installed or whose port accepts no connection.
-
-        For downstreams that are not asked before a call: a program is started for the call, or requests require the
-        caller's token.
-        """
-        await asyncio.gather(*(self._look_for(downstream) for downstream in downstreams))
-
-    async def _look_for(self, downstream: Downstream) -> None:
-        if downstream.program is not None and not downstream.program.is_installed:
-            self.went_down(downstream.name, child_processes.not_found(downstream.program.command))
-        if downstream.url is None or _is_behind_proxy(urlsplit(downstream.url)):
-            return
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await _connect(urlsplit(downstream.url))
-        except TimeoutError:
-            self.went_down(downstream.name, f"no connection within {CONNECT_SECONDS:g} s")
-        except (OSError, ValueError) as error:
-            self.went_down(downstream.name, one_line(error))
-
-
-async def _connect(url: SplitResult) -> None:
-    port = url.port or (443 if url.scheme == "https" else 80)
-    _, writer = await asyncio.open_connection(url.hostname, port)
-    writer.close()
-
-
-def _is_behind_proxy(url: SplitResult) -> bool:
-    """True if requests use a proxy of the environment; the host may be known only to the proxy."""
-    proxies = getproxies()
-    return bool({url.scheme, "all"} & proxies.keys()) and not proxy_bypass(url.hostname or "")
 
 
 @dataclass(slots=True)
