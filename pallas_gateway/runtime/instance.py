@@ -22,7 +22,6 @@ from pallas_gateway.calls.current import Unshared, running_call
 from pallas_gateway.calls.parameters import NO_PARAMETERS
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime import fast_agent_api
-from pallas_gateway.runtime.call.google_contents import load_contents
 from pallas_gateway.runtime.call.journal import CallJournal
 from pallas_gateway.runtime.call.messages import (
     deadline_reply,
@@ -34,7 +33,7 @@ from pallas_gateway.runtime.call.messages import (
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
 from pallas_gateway.runtime.call.requested_tool import run_requested_tool
-from pallas_gateway.runtime.call.steps import has_steps, replayed
+from pallas_gateway.runtime.call.steps import has_steps, load_contents, replayed
 from pallas_gateway.runtime.downstreams.connections.connecting import attach
 from pallas_gateway.runtime.downstreams.connections.connection_manager import (
     connections_of,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pallas_gateway.errors import STOPPING
-from pallas_gateway.runtime.downstreams.connections import repeats
+from pallas_gateway.runtime.downstreams.connections import connecting
 from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
 from tests.support.downstreams import Era, stateless_downstream
@@ -69,11 +69,11 @@ async def test_a_call_that_cannot_connect_is_sent_again_to_the_server_that_has_c
             paused.append((server, why, seconds))
             await tools.start()
 
-        monkeypatch.setattr(repeats, "pause", come_back)
+        monkeypatch.setattr(connecting, "pause", come_back)
         await ask(it.url)  # which lists the tools
         await tools.stop()
         await ask(it.url)
         results = it.tool_results()
 
     assert [json.loads(result) for result in results] == [{"result": 3}]
-    assert paused == [("tools", "connection refused", repeats.REFUSED_WAIT_SECONDS)]
+    assert paused == [("tools", "connection refused", connecting.REFUSED_WAIT_SECONDS)]

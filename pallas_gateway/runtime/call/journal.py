@@ -25,8 +25,7 @@ from pydantic import ValidationError
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.calls.recording import Row
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.runtime.scope import current_scope, entered
-from pallas_gateway.runtime.tool_run import OF_SERVER, ToolRun
+from pallas_gateway.runtime.scope import OF_SERVER, ToolRun, current_scope, entered
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from pallas_gateway.calls.events.events import (
 )
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.calls.tool_results import make_legible
-from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.journal import journal_of
 from pallas_gateway.runtime.call.messages import STOPPED, STOPPED_AT_LIMIT, failure_reason, turn_of
+from pallas_gateway.runtime.call.parameters import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.steps import StepRecorder
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result, kind_of_failure
 from pallas_gateway.runtime.call.turn_meter import was_asked

@@ -16,7 +16,6 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent
 
 from pallas_gateway.calls.current import current_turn
 from pallas_gateway.runtime import fast_agent_api
-from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.provider_parameters import (
     ParameterMapping,
     parameter_mapping_of,
@@ -143,3 +142,38 @@ def _identity(agent: Any, name: str) -> tuple[str | None, str]:
         return None, name
     resolved = aggregator.resolve_tool_name(name)
     return resolved.server_name, resolved.local_name
+
+
+def composed(existing: ToolRunnerHooks | None, ours: ToolRunnerHooks) -> ToolRunnerHooks:
+    """Combine hooks; those that the agent already has run first."""
+    if existing is None:
+        return ours
+
+    def both(one: Any, two: Any) -> Any:
+        if one is None or two is None:
+            return one or two
+
+        async def run(runner: ToolRunner, payload: Any) -> None:
+            await one(runner, payload)
+            await two(runner, payload)
+
+        return run
+
+    return ToolRunnerHooks(
+        before_llm_call=both(existing.before_llm_call, ours.before_llm_call),
+        after_llm_call=both(existing.after_llm_call, ours.after_llm_call),
+        before_tool_call=both(existing.before_tool_call, ours.before_tool_call),
+        after_tool_call=both(existing.after_tool_call, ours.after_tool_call),
+        after_turn_complete=both(existing.after_turn_complete, ours.after_turn_complete),
+    )
+
+
+def answer_in_last_turn(runner: ToolRunner) -> None:
+    """Make the last turn answer in the required JSON, without tools; otherwise it would take one more turn."""
+    llm, params = getattr(runner.agent, "llm", None), runner.request_params
+    if llm is None or params is None or runner.iteration < params.max_iterations:
+        return
+    if llm.resolve_structured_tool_policy(llm.get_request_params(params)) == "defer":
+        params.structured_tool_policy = "no_tools"
+        if params.metadata:  # a request without tools has no choice of tools
+            params.metadata = {name: value for name, value in params.metadata.items() if name != "tool_choice"} or None

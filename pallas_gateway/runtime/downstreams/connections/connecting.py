@@ -1,29 +1,38 @@
-"""Connecting an agent to its downstreams: attachment, HTTP clients and credentials."""
+"""Connecting an agent to its downstreams: attachment, HTTP clients, credentials, requests that are sent once more."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextvars import Context
+from http import HTTPStatus
 from http.cookiejar import DefaultCookiePolicy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 import httpx2
 from fast_agent.mcp import client_gateway, mcp_connection_manager
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 
+from pallas_gateway.errors import STOPPING
 from pallas_gateway.runtime.downstreams.connections.answers import allow_silence, with_limits
-from pallas_gateway.runtime.downstreams.connections.repeats import RepeatingAuth
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
 from pallas_gateway.runtime.downstreams.listings.server_listing import CONNECT_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
     from fast_agent.config import MCPServerSettings
 
     from pallas_gateway.tasks import TaskOwner
 
 _WITHOUT_POLLING = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is accepted, and means no polling
 KEPT_SOCKETS = 100
+LONGEST_WAIT_SECONDS = 5.0
+"""Longest `Retry-After` that is obeyed; a longer one is shortened, because another replica may answer."""
+REFUSED_WAIT_SECONDS = 1.0
+"""Wait after a refused connection."""
+_log = logging.getLogger("pallas.runtime")
 
 
 async def attach(aggregator: MCPAggregator, server: str) -> None:
@@ -129,3 +138,54 @@ class SharedClients:
         left = [await _close_idle(client) for client in self._clients]
         if any(left):
             self._sweep_later()
+
+
+class RepeatingAuth(httpx2.Auth):
+    """Sends a request once more if a gateway that is stopping has refused it; `inner` authorises each request."""
+
+    def __init__(self, server: str, inner: httpx2.Auth) -> None:
+        self._server = server
+        self._inner = inner
+
+    @override
+    def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Leave it to `inner`."""
+        return self._inner.sync_auth_flow(request)
+
+    @override
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Authorise and send the request."""
+        flow = self._inner.async_auth_flow(request)
+        try:
+            sending, is_repeated = await anext(flow), False
+            while True:
+                response = yield sending
+                if not is_repeated and await _is_stopping(response):
+                    is_repeated = True
+                    await pause(self._server, "it is stopping", _wait_of(response))
+                else:
+                    sending = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+
+async def pause(server: str, why: str, seconds: float) -> None:
+    """Log that a request is sent again, and wait before that."""
+    # The server refused the connection, or is a gateway that is stopping: nothing has run.
+    _log.info("tool call repeated", extra={"server": server, "error": why})
+    await asyncio.sleep(seconds)
+
+
+async def _is_stopping(response: httpx2.Response) -> bool:
+    """Return True for the answer of a gateway that drains; it has not begun the call."""
+    if response.status_code != HTTPStatus.SERVICE_UNAVAILABLE or "Retry-After" not in response.headers:
+        return False
+    await response.aread()
+    return STOPPING in response.text
+
+
+def _wait_of(response: httpx2.Response) -> float:
+    seconds = response.headers["Retry-After"]
+    return min(float(seconds), LONGEST_WAIT_SECONDS) if seconds.isdecimal() else LONGEST_WAIT_SECONDS

@@ -23,7 +23,7 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerCo
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from pallas_gateway.runtime.downstreams.connections import repeats
+from pallas_gateway.runtime.downstreams.connections import connecting
 from pallas_gateway.runtime.downstreams.connections.answers import EVENT_BYTES
 from pallas_gateway.runtime.downstreams.connections.stateless_servers import break_cycles, stateless_server
 from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
@@ -96,7 +96,7 @@ class LazyConnectionManager(MCPConnectionManager):
                 is_refused = any(isinstance(one, httpx2.ConnectError) for one in walk_exception_chain(error))
                 if server_name not in self.listings or not is_refused:
                     raise
-                await repeats.pause(server_name, "connection refused", repeats.REFUSED_WAIT_SECONDS)
+                await connecting.pause(server_name, "connection refused", connecting.REFUSED_WAIT_SECONDS)
                 used = await super().get_server(server_name, **options)
         if (task := asyncio.current_task()) is not None:
             self._used_by[task] = used

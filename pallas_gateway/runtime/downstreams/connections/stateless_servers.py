@@ -21,7 +21,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, ErrorData, JSONRPCRequest
 
 from pallas_gateway.changes.change import Fault
-from pallas_gateway.runtime.downstreams.connections import repeats
+from pallas_gateway.runtime.downstreams.connections import connecting
 from pallas_gateway.runtime.downstreams.connections.answers import EVENT_BYTES
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class PostDispatcher(JSONRPCDispatcher):
             except httpx2.ConnectError:  # nothing was sent
                 if message.method != "tools/call":
                     raise
-                await repeats.pause(self.server, "connection refused", repeats.REFUSED_WAIT_SECONDS)
+                await connecting.pause(self.server, "connection refused", connecting.REFUSED_WAIT_SECONDS)
                 await self._post(sent, headers)
         except Exception as error:
             raise MCPError(code=CONNECTION_CLOSED, message=_CLOSED) from error
