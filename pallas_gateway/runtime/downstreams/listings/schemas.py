@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future, ThreadPoolExecutor
-from hashlib import blake2b
+import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from jsonschema import SchemaError
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 _LONGEST_MESSAGE = 120
 _LARGEST = 64 * 1024
 """Bytes of the largest schema that `jsonschema` checks."""
-_MOST_VERDICTS = 5000
-_verdicts: dict[bytes, str | None] = {}
-_running: dict[bytes, Future[str | None]] = {}
-_threads = ThreadPoolExecutor(2, thread_name_prefix="schemas")
 _DIALECTS = (Draft202012Validator, Draft201909Validator, Draft7Validator)
 
 
@@ -84,29 +80,14 @@ _usual = TypeAdapter(_Schema)
 
 
 async def schema_fault(place: str, schema: Mapping[str, Any] | None) -> str | None:
-    """Return why `schema` is none, with the place; None if it is one. Equal schemas are checked once."""
+    """Return why `schema` is none, with the place; None if it is one. The latest schemas are checked once."""
     if schema is None or _is_usual(schema):
         return None
     try:
         encoded = to_json(schema)
     except ValueError:
         return f"{place} is nested too deeply"
-    key = blake2b(place.encode() + encoded).digest()
-    if len(encoded) > _LARGEST or key in _verdicts:
-        return _verdicts.get(key)
-    running = _running.get(key)
-    if running is None:
-        running = _running[key] = _threads.submit(_judged, key, place, schema)
-        running.add_done_callback(lambda _: _running.pop(key, None))
-    return await asyncio.shield(asyncio.wrap_future(running))  # it goes on if this listing is given up
-
-
-def _judged(key: bytes, place: str, schema: Mapping[str, Any]) -> str | None:
-    verdict = _checked(place, schema)
-    if len(_verdicts) >= _MOST_VERDICTS:
-        _verdicts.clear()
-    _verdicts[key] = verdict
-    return verdict
+    return None if len(encoded) > _LARGEST else await asyncio.to_thread(_checked, place, encoded)
 
 
 def _is_usual(schema: Mapping[str, Any]) -> bool:
@@ -117,13 +98,15 @@ def _is_usual(schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def _checked(place: str, schema: Mapping[str, Any]) -> str | None:
+@lru_cache(512)
+def _checked(place: str, encoded: bytes) -> str | None:
+    schema = json.loads(encoded)
     if not isinstance(schema.get("$schema", ""), str):
         return f"{place}.$schema is not text"
     try:
         dialect = validator_for({"$schema": schema.get("$schema", "")}, default=Draft202012Validator)
         if dialect in _DIALECTS:  # the metaschemas of older ones compare all values of an `enum` with each other
-            dialect.check_schema(dict(schema))
+            dialect.check_schema(schema)
     except SchemaError as error:
         where = ".".join(map(str, (place, *error.absolute_path)))
         return f"{where}: {shortened(error.message, _LONGEST_MESSAGE)}"

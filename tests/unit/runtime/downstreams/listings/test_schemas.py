@@ -1,7 +1,5 @@
 """Schemas of tools: what the metaschema allows passes, whatever its kind; anything else is told with its place."""
 
-import asyncio
-import threading
 from typing import Any
 
 import pytest
@@ -57,34 +55,3 @@ async def test_a_schema_has_no_fault(schema: dict[str, Any] | None) -> None:
 )
 async def test_a_fault_is_told_with_its_place(schema: dict[str, Any], fault: str) -> None:
     assert await schema_fault("inputSchema", schema) == fault
-
-
-async def test_equal_schemas_are_checked_once_and_verdicts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked: list[str] = []
-    monkeypatch.setattr(schemas, "_checked", lambda place, _: checked.append(place))
-    monkeypatch.setattr(schemas, "_MOST_VERDICTS", 1)
-    monkeypatch.setattr(schemas, "_verdicts", {})
-    for number in (1, 1, 2, 1):
-        await schema_fault(f"{number}", {"x-own": number})
-    assert checked == ["1", "2", "1"]
-
-
-async def test_listings_at_the_same_time_hear_one_verdict_also_if_the_first_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    may_end, checked = threading.Event(), list[str]()
-
-    def check(place: str, _: object) -> str:
-        checked.append(place)
-        may_end.wait(60)
-        return "a fault"
-
-    monkeypatch.setattr(schemas, "_checked", check)
-    monkeypatch.setattr(schemas, "_verdicts", {})
-    given_up, *others = (asyncio.create_task(schema_fault("place", {"x-own": 1})) for _ in range(3))
-    await asyncio.sleep(0)
-    given_up.cancel()
-    await asyncio.wait([given_up])
-    may_end.set()
-    assert await asyncio.gather(*others) == ["a fault", "a fault"]
-    assert checked == ["place"]
