@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+from fast_agent.core.core_app import Core
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.file_stamps import have_changed, stamps
 from pallas_gateway.limits import RuntimeLimits
-from pallas_gateway.runtime.loading.agent_choice import SharedModules
+from pallas_gateway.runtime.failures import start_reason
+from pallas_gateway.runtime.loading.agent_choice import parts_of, served_agent
 from pallas_gateway.runtime.loading.declared import files_of, make, missing_files
 from pallas_gateway.runtime.loading.importer import Imports
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -42,7 +47,7 @@ class AgentFactory:
         self._config_file = config_file
         self._limits = limits or RuntimeLimits()
         self._imports = Imports(settings_files(config_file), folder, on_slow_import, self._limits)
-        self._shared = SharedModules()
+        self._arguments: WeakKeyDictionary[FastAgent, Namespace] = WeakKeyDictionary()  # before their first start
         self._starts: Counter[str] = Counter()
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
@@ -62,7 +67,7 @@ class AgentFactory:
         module = spec.module or ""
         imported = await self._imports.load_fast(module, spec.watch, reread=reread)
         try:
-            fast = await self._shared.for_start(imported, spec)
+            fast = await self._for_start(imported, spec)
         except AgentStartError as error:
             self._imports.watch(module, error)
             raise
@@ -96,6 +101,29 @@ class AgentFactory:
         """Stop waiting for agents that are still being made."""
         self._imports.give_up()
 
+    async def _for_start(self, fast: FastAgent, spec: AgentSpec) -> FastAgent:
+        """The object to start: the module's own, or a copy of it with settings and a context of its own.
+
+        The first start uses the module's own object, so that the module's code has the started one. An entry that
+        chooses an agent gets that agent and those that it uses, without the servers of the others.
+
+        Raises:
+            AgentStartError: `no_agent`, or `start_failed` for settings that cannot be read.
+        """
+        served = served_agent(fast, spec)
+        is_started = fast in self._arguments
+        arguments = self._arguments.setdefault(fast, copy(fast.args))
+        if not is_started and spec.agent is None:
+            return fast
+        try:
+            another = await begin(partial(_copy, fast, arguments), name="agent-copy")
+        except (Exception, SystemExit) as error:  # fast-agent exits if the file is not YAML
+            raise AgentStartError(f"agent '{spec.name}' failed to start: {start_reason(error)}") from error
+        if spec.agent is not None:
+            parts = parts_of(fast.agents, served)
+            another.agents = {name: data for name, data in fast.agents.items() if name in parts}
+        return another
+
     async def _make_declared(self, spec: AgentSpec, declared: Declared) -> FastAgent:
         before = stamps((*files_of(declared), *spec.watch))
         watched = self._stamps(spec, declared)
@@ -117,3 +145,12 @@ class AgentFactory:
 
 def _watch(error: AgentStartError, files: Files) -> None:
     error.may_be_mended = partial(have_changed, files)
+
+
+def _copy(fast: FastAgent, arguments: Namespace) -> FastAgent:
+    another = copy(fast)
+    another.args = copy(arguments)
+    another.agents = dict(fast.agents)
+    another._settings = another._load_instance_settings()
+    another.app = Core(name=fast.name, settings=another._settings)
+    return another
