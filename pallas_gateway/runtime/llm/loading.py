@@ -1,4 +1,4 @@
-"""Loads and repairs fast-agent's provider classes, in a thread before an agent starts.
+"""Loads fast-agent's provider classes, in a thread before an agent starts.
 
 A provider's library takes up to half a second to import, and as long to make its schemas at the first answer. The calls
 of other agents must not wait for that.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, cast
 
 from fast_agent.llm.model_factory import ModelFactory
@@ -23,8 +22,7 @@ from pallas_gateway.errors import AgentStartError, ProviderError
 from pallas_gateway.runtime.settings.model_names import default_model, provider_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import ModuleType
+    from collections.abc import Iterable
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
@@ -45,20 +43,6 @@ Repair: a thread does both before the agent starts.
         test="tests/e2e/test_provider_lag.py",
     ),
 )
-_loading = Lock()
-_loaded: set[str] = set()
-
-
-def with_changes(name: str, import_module: Callable[[str], ModuleType]) -> ModuleType:
-    """Import a provider's module by `import_module`, and make the changes of its library."""
-    if name in _loaded:  # without the lock, which a thread may hold that imports another library
-        return import_module(name)
-    with _loading:
-        module = import_module(name)
-        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == name]
-        registry().install(LOADED, {name, *(base.__module__ for one in own for base in one.__mro__)})
-        _loaded.add(name)
-    return module
 
 
 async def load_providers(fast: FastAgent, settings: Settings, others: Iterable[str]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial, wraps
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.changes.change import LOADED
+from pallas_gateway.changes.registry import registry
 from pallas_gateway.runtime.llm.attempts import run_turn
-from pallas_gateway.runtime.llm.loading import with_changes
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.runtime.settings.declared_models import RuntimeModels
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
     from fast_agent.llm.fastagent_llm import FastAgentLLM
     from fast_agent.llm.model_database import ModelParameters
+
+_loading = Lock()
+_loaded: set[str] = set()
 
 
 def execute_with_retry(original: Callable[..., Awaitable[Any]], _: type[FastAgentLLM[Any, Any]]) -> Callable[..., Any]:
@@ -35,7 +40,14 @@ def import_provider(original: Callable[[str], ModuleType], _: ModuleType) -> Cal
 
     @wraps(original)
     def import_module(name: str) -> ModuleType:
-        return with_changes(name, original)
+        if name in _loaded:  # without the lock, which a thread may hold that imports another library
+            return original(name)
+        with _loading:
+            module = original(name)
+            own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == name]
+            registry().install(LOADED, {name, *(base.__module__ for one in own for base in one.__mro__)})
+            _loaded.add(name)
+        return module
 
     return import_module
 
