@@ -129,16 +129,16 @@ class FastAgentRuntime:
     async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncIterator[StartedAgent]:
         with self._factory.starting(spec):
             fast = await self._made(spec, reread=reread)
-            entered = _Entered(fast)
+            harness = fast.harness()
             try:
-                runtime = await self._started(fast, spec, entered)
+                runtime = await self._started(fast, spec, harness)
                 _say_which_are_peers(spec.name, runtime.downstreams)
                 try:
                     yield runtime
                 finally:
                     await runtime.close()
             finally:
-                await entered.leave()
+                await harness.__aexit__(None, None, None)  # also if it was entered only in part, or has been left
 
     async def _made(self, spec: AgentSpec, *, reread: bool) -> FastAgent:
         try:
@@ -147,10 +147,10 @@ class FastAgentRuntime:
             error.settings = blamed_settings(error)
             raise
 
-    async def _started(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> StartedAgent:
+    async def _started(self, fast: FastAgent, spec: AgentSpec, harness: AgentHarness) -> StartedAgent:
         try:
             async with asyncio.timeout(START_SECONDS):
-                return await self._enter(fast, spec, entered)
+                return await self._enter(fast, spec, harness)
         except (Exception, SystemExit) as error:
             blamed = blamed_settings(error, settings_of(fast))
             why = _start_failure(spec, error, blamed)
@@ -159,7 +159,7 @@ class FastAgentRuntime:
             self._factory.start_failed(spec, failure)
             raise failure from error
 
-    async def _enter(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> StartedAgent:
+    async def _enter(self, fast: FastAgent, spec: AgentSpec, harness: AgentHarness) -> StartedAgent:
         settings = settings_for_hosting(fast, config_file=self._config_file)
         declare_peers(settings, spec.peer_servers)
         fingerprint = self._fingerprint(fast, spec, settings)
@@ -169,7 +169,7 @@ class FastAgentRuntime:
         await load_providers(fast, settings, spec.models)
         fast.args.no_home = True
         fast.args.quiet = True
-        harness = await entered.enter()
+        await harness.__aenter__()
         runtime = StartedAgent(
             fingerprint,
             harness,
@@ -199,30 +199,6 @@ class FastAgentRuntime:
             self._settings.of(config_file, servers),
             self._settings,
         )
-
-
-class _Entered:
-    """A harness, left by the task that entered it, also if it was entered only in part."""
-
-    def __init__(self, fast: FastAgent) -> None:
-        self._fast = fast
-        self._harness: AgentHarness | None = None
-
-    async def enter(self) -> AgentHarness:
-        harness = self._fast.harness()
-        try:
-            await harness.__aenter__()
-        except Exception:  # `__aenter__` has left it
-            raise
-        except BaseException:
-            self._harness = harness
-            raise
-        self._harness = harness
-        return harness
-
-    async def leave(self) -> None:
-        if self._harness is not None:
-            await self._harness.__aexit__(None, None, None)
 
 
 def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:

@@ -7,16 +7,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from fast_agent.core.harness import AgentHarness
 
 from pallas_gateway.calls.call import Message, Reply
 from pallas_gateway.calls.events.events import Emitter, StepBegan, TurnEnded
 from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts, Runtime
-from pallas_gateway.runtime.runtime import FastAgentRuntime, _Entered
+from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.runtime.started_agent import StartedAgent
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.memory_runtime import (
@@ -317,23 +317,24 @@ async def test_leaving_an_agent_ends_its_running_calls_with_a_sentence(folder: P
         assert agent.instances_live == 0
 
 
-async def test_a_start_that_is_cancelled_half_way_leaves_the_harness() -> None:
-    class Harness:
-        entering, left = Gate(), 0
+async def test_a_start_that_is_cancelled_half_way_leaves_the_harness(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entering, left = Gate(), list[object]()
 
-        async def __aenter__(self) -> None:
-            await self.entering.enter()
+    async def enter(_: AgentHarness) -> None:
+        await entering.enter()
 
-        async def __aexit__(self, *_: object) -> None:
-            self.left += 1
+    async def leave(harness: AgentHarness, *_: object) -> None:
+        left.append(harness)
 
-    harness = Harness()
-    entered = _Entered(SimpleNamespace(harness=lambda: harness))  # type: ignore[arg-type]
-    starting = asyncio.create_task(entered.enter())
-    await harness.entering.wait_for_entered()
-    await cancelled(starting)
-    await entered.leave()
-    assert harness.left == 1
+    monkeypatch.setattr(AgentHarness, "__aenter__", enter)
+    monkeypatch.setattr(AgentHarness, "__aexit__", leave)
+    async with on_fast_agent(folder) as subject:
+        starting = asyncio.ensure_future(subject.start("echo").__aenter__())
+        await entering.wait_for_entered()
+        await cancelled(starting)
+    assert len(left) == 1
 
 
 async def test_what_cannot_be_closed_keeps_nothing_else_of_an_agent_open(
