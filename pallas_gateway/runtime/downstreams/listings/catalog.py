@@ -9,7 +9,6 @@ requests it itself.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,6 @@ from pallas_gateway.tasks import TaskOwner
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Set
 
-    import httpx2
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
 
@@ -83,19 +81,16 @@ class ToolCatalog:
         self.servers = tuple(downstreams)
         self._clients = SharedClients(self.tasks, self.limits.keep_alive_seconds)
         cached = {name: one for name, one in downstreams.items() if _can_be_cached(one, servers.get(name))}
-        self._asked_ahead = {
-            name: self._clients.make(servers[name]) for name, one in cached.items() if not one.forwards_bearer
-        }
+        self._http = {name: self._clients.make(servers[name]) for name in cached}
+        self._asked_ahead = {name for name, one in cached.items() if not one.forwards_bearer}
+        self._seconds_by_caller = {name: one.listing_seconds for name, one in cached.items() if one.forwards_bearer}
         self._inquiries: dict[tuple[str, frozenset[Mode]], Inquiry] = {}
         self._is_closed = False
-        self._by_caller = {
-            name: _OfCallers(one.listing_seconds, servers[name]) for name, one in cached.items() if one.forwards_bearer
-        }
 
     @property
     def asked_ahead(self) -> Set[str]:
         """Names of the downstreams whose listings are requested independently of calls."""
-        return self._asked_ahead.keys()
+        return self._asked_ahead
 
     def ask(self) -> None:
         """Start requesting the listings that are the same for all callers, for the first call."""
@@ -128,14 +123,11 @@ class ToolCatalog:
         if (key := self._key_of_call(server)) is None:
             yield
             return
-        request, of_callers = self.cache.begin(key), self._by_caller[server]
+        request, seconds = self.cache.begin(key), self._seconds_by_caller[server]
         yield
-        if request.is_void:  # the agent may have been closed
-            return
-        of_callers.http = of_callers.http or self._clients.make(of_callers.settings)
         with suppress(ConnectionError):  # it has ended since; the call goes on with what it has received
-            listing = listing_of(aggregator, server, of_callers.http, partial(self.invalidate, server))
-            self.cache.store(request, listing, listing.valid_seconds(of_callers.seconds))
+            listing = listing_of(aggregator, server, self._http[server], partial(self.invalidate, server))
+            self.cache.store(request, listing, listing.valid_seconds(seconds))
 
     def invalidate(self, server: str, *, is_outdated: bool = True) -> None:
         """Invalidate the listing of `server` for the current call, after an error.
@@ -165,14 +157,14 @@ class ToolCatalog:
         for inquiry in self._inquiries.values():
             inquiry.end()
         await self.tasks.cancel_all()
-        self._by_caller.clear()
+        self._seconds_by_caller.clear()
         self.cache.forget(self)
         await self._clients.close()
 
     def _key_of_call(self, server: str) -> ListingKey | None:
         """The key of the current call's listing; None outside of calls, and if it does not depend on the caller."""
         scope = current_scope.get()
-        if scope.presented is None or server not in self._by_caller:
+        if scope.presented is None or server not in self._seconds_by_caller:
             return None
         credential = self.cache.credential(scope.presented.credentials.bearer)
         return ListingKey(self, server, credential, frozenset(scope.questions.modes))
@@ -181,19 +173,10 @@ class ToolCatalog:
         """The listing of a server that is asked ahead, for callers that can be asked as that of the current call."""
         modes = frozenset(current_scope.get().questions.modes)
         if (inquiry := self._inquiries.get((server, modes))) is None:
-            inquiry = self._inquiries[server, modes] = Inquiry(server, modes, self._asked_ahead[server], self)
+            inquiry = self._inquiries[server, modes] = Inquiry(server, modes, self._http[server], self)
             if self._is_closed:
                 inquiry.end()
         return inquiry
-
-
-@dataclass(slots=True)
-class _OfCallers:
-    """A downstream that receives the caller's token: how long its listings are valid, and the client of all calls."""
-
-    seconds: float
-    settings: MCPServerSettings
-    http: httpx2.AsyncClient | None = None
 
 
 def _can_be_cached(downstream: Downstream, server: MCPServerSettings | None) -> bool:
