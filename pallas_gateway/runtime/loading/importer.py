@@ -6,10 +6,8 @@ import asyncio
 import importlib
 import logging
 import sys
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -43,17 +41,6 @@ _LONGEST_REASON = 300
 _log = logging.getLogger("pallas.runtime")
 
 
-@dataclass(frozen=True, slots=True)
-class _Loading:
-    """A running import."""
-
-    task: asyncio.Future[FastAgent]
-    began: float = field(default_factory=monotonic)
-
-    def left(self, seconds: float) -> float:
-        return max(0.0, self.began + seconds - monotonic())
-
-
 class Imports:
     """Imports modules, usually one at a time: FastAgent's constructor replaces a global while it reads its file.
 
@@ -83,7 +70,7 @@ class Imports:
         self._project: Files = {}  # its Python files, as they were before the last import
         self._read: dict[str, Files] = {}  # by module: other files that its import may have read
         self._turn = asyncio.Lock()
-        self._running: dict[str, _Loading] = {}
+        self._running: dict[str, asyncio.Future[FastAgent]] = {}
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
     async def load_fast(self, module_name: str, watched: Collection[Path] = (), *, reread: bool = False) -> FastAgent:
@@ -103,7 +90,7 @@ class Imports:
             loading = await self._begin(module_name, watched, reread=reread)
         seconds = self._limits.import_seconds
         try:
-            return await asyncio.wait_for(asyncio.shield(loading.task), loading.left(seconds))
+            return await asyncio.wait_for(asyncio.shield(loading), seconds)
         except TimeoutError:
             message = f"module '{module_name}' is still importing after {seconds:g} s"
             raise AgentStartError(message, reason="import_failed") from None
@@ -125,14 +112,14 @@ class Imports:
         """The project's Python files and the module of `fast`, with their stamps when they were read."""
         return self._files[fast]
 
-    async def _begin(self, module_name: str, watched: Collection[Path], *, reread: bool) -> _Loading:
+    async def _begin(self, module_name: str, watched: Collection[Path], *, reread: bool) -> asyncio.Future[FastAgent]:
         async with self._turn:
             project = await begin(lambda: stamps(python_files(self._folder)), name="project-files")
             self._forget_outdated(module_name, project, watched, reread=reread)
-            loading = _Loading(begin(partial(self._load_and_note, module_name, self._project), name="agent-import"))
+            loading = begin(partial(self._load_and_note, module_name, self._project), name="agent-import")
             self._running[module_name] = loading
-            loading.task.add_done_callback(lambda done: self._forget(module_name, done))
-            _, running = await asyncio.wait({loading.task}, timeout=self._limits.import_turn_seconds)
+            loading.add_done_callback(lambda done: self._forget(module_name, done))
+            _, running = await asyncio.wait({loading}, timeout=self._limits.import_turn_seconds)
             if running:
                 self._on_slow_import(module_name, self._limits.import_seconds)
         return loading
@@ -170,7 +157,7 @@ class Imports:
     def give_up(self) -> None:
         """Stop waiting for imports that hang; their threads end with the process."""
         for loading in list(self._running.values()):
-            loading.task.cancel()
+            loading.cancel()
 
 
 def _log_slow_import(module_name: str, seconds: float) -> None:
