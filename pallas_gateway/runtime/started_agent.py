@@ -274,10 +274,9 @@ class StartedAgent:
             raise
         for_llm = credentials.llm_bearer.reveal() if credentials.llm_bearer else None
         # Not a copy of the current scope, which may belong to the parent of a nested call.
-        scope = CallScope(
+        scope = replace(
+            self._outside_calls,
             connect=instance.connect_one,
-            servers=self._outside_calls.servers,
-            models=self._outside_calls.models,
             presented=Presented(credentials, self._downstreams, self._exchanger),
             operations=self._operations,
             questions=questions,

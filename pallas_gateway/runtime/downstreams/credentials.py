@@ -8,7 +8,6 @@ exchanged and that fails, no request is sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, override
 
@@ -116,7 +115,8 @@ async def bearer_for_peer(peer: Downstream) -> Secret | None:
         return bearer_of(own)
     if peer.token_exchange is None:
         return bearer
-    _, token = await _Exchanging(bearer, peer.token_exchange, presented).begin()
+    to = peer.token_exchange
+    token = _kept(presented, bearer, to) or await _exchange(presented, bearer, to)
     hide_in_this_call(token.reveal())
     return token
 
@@ -153,16 +153,16 @@ class CallAuth(httpx2.Auth):
             _authorise(request, bearer)
             self._note_refusal((yield request))
             return
-        exchanging = _Exchanging(bearer, downstream.token_exchange, presented)
+        to = downstream.token_exchange
         await request.aread()  # so that it can be sent twice
-        kept, token = await exchanging.begin()
+        token = (kept := _kept(presented, bearer, to)) or await _exchange(presented, bearer, to)
         _authorise(request, token)
         response = yield request
         self._note_refusal(response)
         if response.status_code == HTTPStatus.UNAUTHORIZED:
-            exchanging.forget(token)
-            if kept:  # a cached token may be revoked; a token that was just issued would be refused again
-                _authorise(request, await exchanging.exchange())
+            presented.exchanger.forget(bearer, to, token)
+            if kept is not None:  # a cached token may be revoked; a token that was just issued would be refused again
+                _authorise(request, await _exchange(presented, bearer, to))
                 self._note_refusal((yield request))
 
     def _note_refusal(self, response: httpx2.Response) -> None:
@@ -184,32 +184,19 @@ class CallAuth(httpx2.Auth):
         return downstream
 
 
-@dataclass(frozen=True, slots=True)
-class _Exchanging:
-    """The token exchange of one request."""
+async def _exchange(presented: Presented, bearer: Secret, to: TokenExchange) -> Secret:
+    try:
+        return await presented.exchanger.exchange(bearer, to)
+    except TokenExchangeError as error:
+        # The connection ends, and its waiting requests only report that.
+        presented.failures[to.server] = error
+        raise
 
-    bearer: Secret
-    to: TokenExchange
-    presented: Presented
 
-    async def begin(self) -> tuple[bool, Secret]:
-        """Return whether the token is cached from an earlier request, and the token."""
-        self.presented.failures.pop(self.to.server, None)
-        kept = self.presented.exchanger.kept(self.bearer, self.to)
-        return kept is not None, kept or await self.exchange()
-
-    def forget(self, refused: Secret) -> None:
-        """Do not use this token again."""
-        self.presented.exchanger.forget(self.bearer, self.to, refused)
-
-    async def exchange(self) -> Secret:
-        """Exchange the caller's token."""
-        try:
-            return await self.presented.exchanger.exchange(self.bearer, self.to)
-        except TokenExchangeError as error:
-            # The connection ends, and its waiting requests only report that.
-            self.presented.failures[self.to.server] = error
-            raise
+def _kept(presented: Presented, bearer: Secret, to: TokenExchange) -> Secret | None:
+    """Return the token that an earlier request has got."""
+    presented.failures.pop(to.server, None)
+    return presented.exchanger.kept(bearer, to)
 
 
 def _bearer_for(downstream: Downstream, credentials: Credentials) -> Secret | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import monotonic, time
@@ -73,7 +73,7 @@ async def run_turn(
         patience = next((limit for one in given if (limit := getattr(one, "streaming_timeout", None))), None)
         turn = _turn_of(llm, patience)
         with calling(replace(running_call.get(), turn=turn)):
-            return await _Attempts(llm, turn).of(lambda: func(*given, **more))
+            return await _answer(llm, turn, lambda: func(*given, **more))
 
     try:
         return await execute(attempts)
@@ -97,55 +97,46 @@ def _turn_of(llm: Any, patience: float | None) -> LlmTurn:
     return LlmTurn(provider=provider, patience=patience, on_repeat=on_repeat, reading_pause=reading_pause)
 
 
-@dataclass
-class _Attempts:
-    """The requests of one turn."""
+async def _answer(llm: Any, turn: LlmTurn, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Send requests by `ask` until one is answered; return the answer.
 
-    llm: Any
-    turn: LlmTurn
-    has_begun: bool = False  # to answer
+    Raises:
+        CallFailedError: `llm_timeout`; the provider was silent.
+        Exception: the error of the last request.
+    """
+    has_begun = False
 
-    async def of(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Send requests by `ask` until one is answered; return the answer.
+    def hear(chunk: Any) -> None:
+        nonlocal has_begun
+        has_begun = has_begun or bool(chunk.text)
 
-        Raises:
-            CallFailedError: `llm_timeout`; the provider was silent.
-            Exception: the error of the last request.
-        """
-        forget = (self.llm.add_stream_listener(self._hear), self.llm.add_tool_stream_listener(self._hear_of_tool))
-        try:
-            for attempt in range(1, MOST_REQUESTS + 1):
-                began = monotonic()
-                self.turn.is_answered, self.turn.failure = False, None
-                try:
-                    return await ask()
-                except Exception as error:
-                    if _is_silence(error):
-                        seconds = self.turn.patience or monotonic() - began
-                        message = f"its provider sent nothing for {seconds:.3g} s"
-                        raise CallFailedError(message, reason="llm_timeout") from error
-                    wait = self._wait_after(error, attempt)
-                    if wait is None:
-                        raise
-                    say_repeated(why_failed(error) or one_line(error), attempt)
-                await asyncio.sleep(wait)
-        finally:
-            for one in forget:
-                one()
-        raise AssertionError  # the last attempt returns or raises
+    def hear_of_tool(*_: object) -> None:
+        nonlocal has_begun
+        has_begun = True
 
-    def _hear(self, chunk: Any) -> None:
-        self.has_begun = self.has_begun or bool(chunk.text)
-
-    def _hear_of_tool(self, *_: object) -> None:
-        self.has_begun = True
-
-    def _wait_after(self, error: Exception, attempt: int) -> float | None:
-        """Seconds to wait before another request; None if there is none."""
-        sent = max(attempt, self.turn.sent)
-        if sent >= MOST_REQUESTS or self.has_begun or self.llm.retry_count > 0:
-            return None  # with `llm_retries`, fast-agent repeats the turn
-        return wait_after(error, attempt)
+    forget = (llm.add_stream_listener(hear), llm.add_tool_stream_listener(hear_of_tool))
+    try:
+        for attempt in range(1, MOST_REQUESTS + 1):
+            began = monotonic()
+            turn.is_answered, turn.failure = False, None
+            try:
+                return await ask()
+            except Exception as error:
+                if _is_silence(error):
+                    seconds = turn.patience or monotonic() - began
+                    message = f"its provider sent nothing for {seconds:.3g} s"
+                    raise CallFailedError(message, reason="llm_timeout") from error
+                # With `llm_retries`, fast-agent repeats the turn.
+                is_last = max(attempt, turn.sent) >= MOST_REQUESTS or has_begun or llm.retry_count > 0
+                wait = None if is_last else wait_after(error, attempt)
+                if wait is None:
+                    raise
+                say_repeated(why_failed(error) or one_line(error), attempt)
+            await asyncio.sleep(wait)
+    finally:
+        for one in forget:
+            one()
+    raise AssertionError  # the last attempt returns or raises
 
 
 def wait_after(error: BaseException, attempt: int) -> float | None:
