@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.changes.change import LOADED, START, Name
 from pallas_gateway.changes.names import incompatible, misfit, places, replace
 from pallas_gateway.changes.registry import registry
-from pallas_gateway.runtime.seams import connections, deadlines, llm_turns, log_events, questions, tool_calls
+from pallas_gateway.runtime.seams import connections, llm_turns, log_events, questions, tool_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ SEAMS: tuple[tuple[Name, Wrap], ...] = (
     (Name(f"{_CONNECTION}.read_resource", ("self",)), questions.repeated_after_pages),
     (Name(f"{_CONNECTION}.get_prompt", ("self",)), questions.repeated_after_pages),
     (Name("fast_agent.tools.elicitation:get_elicitation_input_callback"), questions.human_input_callback),
-    (Name("mcp.shared.jsonrpc_dispatcher:request_clock", ("timeout",)), deadlines.request_clock),
+    (Name("mcp.shared.jsonrpc_dispatcher:request_clock", ("timeout",)), questions.request_clock),
     (
         Name(
             "fast_agent.llm.fastagent_llm:FastAgentLLM._execute_with_retry",
@@ -84,7 +84,7 @@ SEAMS: tuple[tuple[Name, Wrap], ...] = (
         log_events.event,
     ),
 )
-"""Each name with what makes its wrapper. `deadlines.CHILD_CLOCK` is the last one: its module is imported late."""
+"""Each name with what makes its wrapper. `questions.CHILD_CLOCK` is the last one: its module is imported late."""
 RELIED_ON = (
     Name(f"{_AGENTS}.mcp_agent:McpAgent._provider_managed_server_keys"),
     Name(f"{_AGENTS}.llm_decorator:LlmDecorator._default_request_params"),

@@ -30,7 +30,7 @@ from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, ParentCall, ServerTools
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, connect_nothing, entered
 from pallas_gateway.runtime.seams import log_events
-from pallas_gateway.runtime.seams.deadlines import pause_child_timeouts
+from pallas_gateway.runtime.seams.questions import pause_child_timeouts
 from pallas_gateway.runtime.settings.declared_models import (
     facts_of,
     model_facts,

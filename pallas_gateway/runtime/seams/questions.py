@@ -1,14 +1,19 @@
 """Questions of downstreams and of `human_input` agents: each goes to the caller of the running call.
 
 fast-agent prompts at the process's terminal and accepts every page to open. Here each question goes to the `Questions`
-of the running call, as do the pages that the error `URL_ELICITATION_REQUIRED` of 2025-11-25 names.
+of the running call, as do the pages that the error `URL_ELICITATION_REQUIRED` of 2025-11-25 names. Deadlines of
+fast-agent and the MCP SDK pause meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import sys
+from contextlib import contextmanager
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
@@ -26,16 +31,20 @@ from mcp_types import (
     UrlElicitationCapability,
 )
 
+from pallas_gateway.calls.asking.pauses import PausableDeadline
 from pallas_gateway.calls.questions import Question
+from pallas_gateway.changes.change import Name
+from pallas_gateway.changes.names import incompatible, misfit, replace
 from pallas_gateway.runtime.call.journal import ask_for_server, ask_in_tool, is_required
 from pallas_gateway.runtime.call.tool_events import ToolEvents
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
     from fast_agent.mcp.client_connection import MCPClientConnection
     from mcp.client.session import ClientSession
+    from mcp.shared._request_clock import RequestClock
     from mcp_types import ClientCapabilities, ElicitRequestParams
 
     from pallas_gateway.calls.questions import Answer, Mode
@@ -62,6 +71,10 @@ _LOST = (
 )
 _NOT_GIVEN = {"decline": "The caller declined to answer.", "cancel": "The caller did not answer."}
 _ignored: set[str] = set()
+_CHILDREN = "fast_agent.agents.workflow.agents_as_tools_agent"
+CHILD_CLOCK = Name(f"{_CHILDREN}:asyncio")
+"""Its `wait_for` measures the time of an agent that is used as a tool."""
+_CHILD_TIMEOUTS = Name(f"{_CHILDREN}:AgentsAsToolsAgent._run_child_tool_clone", reads=("wait_for",))
 
 
 def resolve_elicitation_handler(
@@ -126,6 +139,31 @@ def human_input_callback(original: Any, _: Any) -> Callable[[], Any]:
     """Return the function by which an agent gets the callback of its `__human_input` tool."""
     del original
     return lambda: _ask_human
+
+
+def request_clock(original: Callable[[float | None], Any], _: Any) -> Callable[..., Any]:
+    """Pause the SDK's `read_timeout_seconds`, as the SDK itself does while a person logs in."""
+
+    @wraps(original)
+    @contextmanager
+    def request_clock(timeout: float | None) -> Iterator[RequestClock]:
+        with original(timeout) as clock, current_scope.get().questions.pauses.including(clock):
+            yield clock
+
+    return request_clock
+
+
+def pause_child_timeouts() -> None:
+    """Pause `child_timeout_sec` of agents that use others as tools; to be called once such agents may have been loaded.
+
+    Raises:
+        PlatformError: fast-agent measures this time in another way.
+    """
+    module = sys.modules.get(_CHILDREN)
+    if module is not None and getattr(module, "asyncio", None) is asyncio:
+        if (why := misfit((_CHILD_TIMEOUTS,))) is not None:
+            raise incompatible("fast-agent-mcp", why)
+        replace(module, CHILD_CLOCK, lambda *_: SimpleNamespace(**{**vars(asyncio), "wait_for": _wait_for}))
 
 
 def _capability_of(modes: Collection[Mode]) -> ElicitationCapability | None:
@@ -255,3 +293,9 @@ async def _ask_human(request: Mapping[str, Any], agent_name: str | None, *_: obj
     if not answer.was_asked_for:
         return question.not_asked(answer.why)
     return _NOT_GIVEN.get(answer.action) or json.dumps(dict(answer.content or {}))
+
+
+async def _wait_for[T](awaitable: Awaitable[T], timeout: float) -> T:  # noqa: ASYNC109  as in asyncio
+    async with asyncio.timeout(timeout) as deadline:
+        with current_scope.get().questions.pauses.including(PausableDeadline(deadline)):
+            return await awaitable
