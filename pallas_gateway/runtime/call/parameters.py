@@ -7,6 +7,7 @@ request parameters of its loops are changed, so other calls are not affected.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -159,13 +160,8 @@ def composed(existing: ToolRunnerHooks | None, ours: ToolRunnerHooks) -> ToolRun
 
         return run
 
-    return ToolRunnerHooks(
-        before_llm_call=both(existing.before_llm_call, ours.before_llm_call),
-        after_llm_call=both(existing.after_llm_call, ours.after_llm_call),
-        before_tool_call=both(existing.before_tool_call, ours.before_tool_call),
-        after_tool_call=both(existing.after_tool_call, ours.after_tool_call),
-        after_turn_complete=both(existing.after_turn_complete, ours.after_turn_complete),
-    )
+    names = [one.name for one in fields(ToolRunnerHooks)]
+    return ToolRunnerHooks(**{name: both(getattr(existing, name), getattr(ours, name)) for name in names})
 
 
 def answer_in_last_turn(runner: ToolRunner) -> None:
