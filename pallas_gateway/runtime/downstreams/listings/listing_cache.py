@@ -38,15 +38,13 @@ class ListingKey(NamedTuple):
     modes: frozenset[Mode] = frozenset()
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class ListingRequest:
     """A running request for the listing of `key`; void after an event that its answer may not reflect."""
 
-    __slots__ = ("__weakref__", "is_void", "key", "sent_at")
-
-    def __init__(self, key: ListingKey, sent_at: float) -> None:
-        self.key = key
-        self.sent_at = sent_at
-        self.is_void = False
+    key: ListingKey
+    sent_at: float
+    is_void: bool = False
 
 
 @dataclass(slots=True, eq=False)
