@@ -97,18 +97,14 @@ class FilterReport:
                 for pattern in set(patterns) - {"*"}:
                     self._servers.setdefault(f"{prefix}{SEP}{pattern}", set()).update(servers)
         self.look_further: Callable[[str], bool] = lambda _: False
-        self._tools: dict[str, dict[frozenset[Mode], list[str]]] = {}
-        self._real_names: dict[str, dict[frozenset[Mode], list[str]]] = {}
+        self._listed: dict[str, dict[frozenset[Mode], list[str]]] = {}
         self._unmatched: dict[str, str] = {}
 
     def on_listed(self, server: str, tools: Iterable[str], modes: Collection[Mode] = ()) -> None:
         """Set the tools of `server` for callers that can be asked in `modes`; log each filter that matches none."""
         if server in self._varying:
             return
-        tools = list(tools)
-        self._real_names.setdefault(server, {})[frozenset(modes)] = [f"{server}/{tool}" for tool in tools]
-        names = [real_name(server, tool) for tool in tools]
-        self._tools.setdefault(server, {})[frozenset(modes)] = names
+        self._listed.setdefault(server, {})[frozenset(modes)] = list(tools)
         before, self._unmatched = self._unmatched, dict(self._find())
         for name in self._unmatched.keys() - before.keys():
             extra = {"agent": self._agent, "filter": name, "problem": self._unmatched[name]}
@@ -122,20 +118,23 @@ class FilterReport:
 
     def _find(self) -> Iterator[tuple[str, str]]:
         for name, servers in self._servers.items():
-            if servers and servers <= self._tools.keys():
-                tools = [tool for one in sorted(servers) for listed in self._tools[one].values() for tool in listed]
+            if servers and servers <= self._listed.keys():
+                tools = [real_name(one, tool) for one in sorted(servers) for tool in self._tools(one)]
                 if any(fnmatch(get_resource_name(tool), get_resource_name(name)) for tool in tools):
                     continue
                 if not any(self._is_open(server) for server in sorted(servers)):
                     yield name, f"'{name}' matches no tool{did_you_mean(name, tools)}"
 
         for key, pattern, server in self._policies:
-            tools = sorted({tool for listed in self._real_names.get(server, {}).values() for tool in listed})
-            is_matched = server not in self._tools or any(fnmatchcase(tool, pattern) for tool in tools)
+            tools = [f"{server}/{tool}" for tool in self._tools(server)]
+            is_matched = server not in self._listed or any(fnmatchcase(tool, pattern) for tool in tools)
             if not is_matched and not self._is_open(server):
                 yield f"{key}: {pattern}", f"{key}: '{pattern}' matches no tool{did_you_mean(pattern, tools)}"
 
+    def _tools(self, server: str) -> list[str]:
+        return sorted({tool for listed in self._listed.get(server, {}).values() for tool in listed})
+
     def _is_open(self, server: str) -> bool:
         """True if the server is being listed for callers that can be asked, for the first time."""
-        is_listed = any(modes for modes in self._tools[server])
+        is_listed = any(modes for modes in self._listed[server])
         return not is_listed and self.look_further(server)
