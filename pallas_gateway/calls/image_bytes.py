@@ -19,12 +19,12 @@ _MARKS = {
     "image/jpeg": re.compile(rb"\xff\xd8\xff"),
     "image/gif": re.compile(rb"GIF8[79]a"),
     "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
-    "image/avif": re.compile(rb".{4}ftypavi[fs]", re.DOTALL),
-    "image/heic": re.compile(rb".{4}ftyphe[iv][cxms]", re.DOTALL),
+    "image/heic": re.compile(rb".{4}ftyp(?:he[iv][cxms]|mif1)", re.DOTALL),
     "image/tiff": re.compile(rb"II\*\0|MM\0\*"),
+    "image/bmp": re.compile(rb"BM"),
     "application/pdf": re.compile(rb"%PDF-"),
 }
-"""Marks that nothing else begins with."""
+"""With what files of the types begin that models take; others are refused by their type."""
 _REST = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 BASE64_PATTERNS = {
     "image/png": rf"^iVBORw0KGg(o=|[o-r][A-Za-z0-9+/]{_REST.removesuffix('$')})$",
@@ -34,18 +34,7 @@ BASE64_PATTERNS = {
     "application/pdf": rf"^JVBERi(0=|[0-3][A-Za-z0-9+/]{_REST.removesuffix('$')})$",
 }
 """The marks in base64, as regular expressions of JSON Schema, for the types that models take."""
-_WEAK_MARKS = {
-    "image/heif": re.compile(rb".{4}ftyp", re.DOTALL),
-    "image/bmp": re.compile(rb"BM"),
-    "image/x-icon": re.compile(rb"\0\0[\1\2]\0"),
-    "image/vnd.microsoft.icon": re.compile(rb"\0\0[\1\2]\0"),
-    "image/svg+xml": re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]{0,40}<|\xff\xfe<|\xfe\xff\0<"),
-}
-"""Marks that every file of the type has, and other files may have."""
-_SEVERAL = frozenset({"image/avif", "image/heic", "image/heif"})
-"""Types of one container, whose files may be of several of them at once."""
-_LONGEST_MARK = 64
-LONGEST_MARK_IN_BASE64 = 88
+LONGEST_MARK_IN_BASE64 = 16
 """Characters with which every mark can be read."""
 _ALPHABET = string.ascii_letters.encode() + string.digits.encode() + b"+/"
 _NOT_WITHIN = "=-_"
@@ -92,18 +81,13 @@ def _ends_base64(last: str) -> bool:
 
 
 def image_type_of(data: bytes) -> str | None:
-    """The type of an image or PDF that is certain by its first bytes, None if none is."""
-    begin = data[:_LONGEST_MARK]
-    return next((kind for kind, mark in _MARKS.items() if mark.match(begin)), None)
+    """The type of an image or PDF by its first bytes, None if it is none of those that models take."""
+    return next((kind for kind, mark in _MARKS.items() if mark.match(data)), None)
 
 
 def why_not(mime_type: str, data: bytes) -> str | None:
     """Return the reason for which data are no image of a type, to follow "the image"; None if they may be one."""
     found = image_type_of(data)
     if found is not None:
-        is_same = found == mime_type or {found, mime_type} <= _SEVERAL
-        return None if is_same else f"is of type {found}, not {mime_type:.40}"
-    mark = _MARKS.get(mime_type) or _WEAK_MARKS.get(mime_type)
-    if mark is None or (mime_type in _SEVERAL and _WEAK_MARKS["image/heif"].match(data[:_LONGEST_MARK])):
-        return None
-    return None if mark.match(data[:_LONGEST_MARK]) else f"is no {mime_type} file, by its first bytes"
+        return None if found == mime_type else f"is of type {found}, not {mime_type:.40}"
+    return f"is no {mime_type} file, by its first bytes" if mime_type in _MARKS else None

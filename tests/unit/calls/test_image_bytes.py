@@ -15,16 +15,10 @@ FILES = {
     "image/jpeg": b"\xff\xd8\xff\xe0\0\x10JFIF",
     "image/gif": b"GIF89a\x01\0\x01\0",
     "image/webp": b"RIFF\x24\n\0\0WEBPVP8 ",
-    "image/avif": b"\0\0\0\x20ftypavif",
     "image/heic": b"\0\0\0\x18ftypheic",
     "image/tiff": b"II*\0\x08\0\0\0",
-    "application/pdf": b"%PDF-1.7\n",
-}
-LIKELY = {
-    "image/heif": b"\0\0\0\x18ftypmif1",
     "image/bmp": b"BM\x46\0\0\0",
-    "image/x-icon": b"\0\0\x01\0\x01\0",
-    "image/svg+xml": b'\xef\xbb\xbf \n<?xml version="1.0"?><svg/>',
+    "application/pdf": b"%PDF-1.7\n",
 }
 NO_IMAGES = (b" %PDF-1.7", b"hello", b"PK\x03\x04", b"\x89PNG", b"RIFF\x24\n\0\0WAVEfmt ", b"\0", b"GIF88a")
 
@@ -33,27 +27,14 @@ NO_IMAGES = (b" %PDF-1.7", b"hello", b"PK\x03\x04", b"\x89PNG", b"RIFF\x24\n\0\0
 def test_an_image_is_of_the_type_that_its_bytes_say_and_of_no_other(kind: str) -> None:
     assert image_type_of(FILES[kind]) == kind
     assert why_not(kind, FILES[kind]) is None
-    several = {"image/avif", "image/heic", "image/heif"}
-    others = [one for one in (*FILES, *LIKELY, "image/x-own") if one != kind and not {one, kind} <= several]
-    for other in others:
+    for other in [one for one in (*FILES, "image/x-own") if one != kind]:
         assert why_not(other, FILES[kind]) == f"is of type {kind}, not {other}"
 
 
-@pytest.mark.parametrize("kind", LIKELY)
-def test_a_type_whose_mark_is_short_is_believed_where_the_mark_is_there(kind: str) -> None:
-    assert image_type_of(LIKELY[kind]) is None
-    assert why_not(kind, LIKELY[kind]) is None
-
-
 @pytest.mark.parametrize("data", NO_IMAGES)
-@pytest.mark.parametrize("kind", [*FILES, *LIKELY])
+@pytest.mark.parametrize("kind", FILES)
 def test_what_is_no_image_is_said_to_be_none(kind: str, data: bytes) -> None:
     assert why_not(kind, data) == f"is no {kind} file, by its first bytes"
-
-
-def test_files_of_one_container_may_be_of_several_types() -> None:
-    assert why_not("image/heic", b"\0\0\0\x18ftypmif1") is None
-    assert why_not("image/heif", FILES["image/avif"]) is None
 
 
 def test_of_an_unknown_type_nothing_is_known() -> None:
