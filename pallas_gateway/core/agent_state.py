@@ -20,7 +20,7 @@ from pallas_gateway.telemetry.redaction import shortened, without_numbers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pallas_gateway.calls.asking.watch import OpenQuestions
+    from pallas_gateway.calls.asking.asking import OpenQuestions
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.trail import Trail
     from pallas_gateway.config.loading.configuration import StoredIdentity

@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, override
 
 from pallas_gateway.calls.asking.approvals import Approvals
-from pallas_gateway.calls.asking.asking import CANNOT_ASK, Questions
-from pallas_gateway.calls.asking.watch import QuestionEvents
+from pallas_gateway.calls.asking.asking import CANNOT_ASK, QuestionEvents, Questions
 from pallas_gateway.calls.call import Credentials
 from pallas_gateway.calls.conversation import attachment_kind, first_foreign_image, without_foreign_images
 from pallas_gateway.calls.events.events import Admitted

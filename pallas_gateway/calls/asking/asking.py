@@ -7,6 +7,7 @@ question is open, its call holds no slot and its deadline is suspended.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,14 +15,24 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.calls.asking.pauses import Pauses
+from pallas_gateway.calls.events.events import QuestionAsked, QuestionClosed
 from pallas_gateway.calls.questions import EXPIRED, UNASKABLE, Answer
+from pallas_gateway.calls.trail import facts_of
 from pallas_gateway.limits import QuestionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pallas_gateway.calls.asking.approvals import Approvals
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.events.events import EventSink
     from pallas_gateway.calls.questions import Mode, Question
+    from pallas_gateway.calls.trail import Trail
+    from pallas_gateway.telemetry.metrics import Metrics
+
+type OpenQuestions = dict[str, float]
+"""The unanswered questions of an agent's calls: when each was asked, by its id and the monotonic clock."""
+_log = logging.getLogger("pallas.questions")
 
 
 class Asker(Protocol):
@@ -101,22 +112,52 @@ class AskRules:
     client_may_leave: bool = False
 
 
-class QuestionWatch(Protocol):
-    """Observes the questions of a call."""
+class QuestionEvents:
+    """Reports the questions of one call: to its client, the log and the metrics.
+
+    The unanswered questions of all calls of its agent are in `open_questions`.
+    """
+
+    def __init__(
+        self, call: Call, sink: EventSink, metrics: Metrics, open_questions: OpenQuestions, trail: Trail
+    ) -> None:
+        self._call = call
+        self._trail = trail
+        self._agent, self._counted = call.agent, call.counted_as
+        self._sink = sink
+        self._metrics = metrics
+        self._open = open_questions
 
     def asked(self, question: Question) -> None:
-        """A question has arisen, and the caller can be asked."""
+        """Notify the client of a question that has arisen, log it without its text, and count an open question."""
+        self._open[question.id] = monotonic()
+        self._metrics.questions_open.labels(self._counted).inc()
+        self._sink.put(QuestionAsked(question, question.text_for(self._agent)))
+        # `server` is null if the agent asks.
+        _log.info("question asked", extra=_facts_of(question))
 
     def answered(self, question: Question, answer: Answer) -> None:
-        """A question has its answer. A question that was declined at once was not asked."""
+        """Log, note and count the question by its outcome; notify the client if it was open.
+
+        A question that was declined at once was not asked.
+        """
+        self._metrics.questions.labels(self._counted, question.kind, answer.outcome).inc()
+        asked_at = self._open.pop(question.id, None)
+        seconds = 0.0 if asked_at is None else round(monotonic() - asked_at, 3)
+        ended = {"outcome": answer.outcome, "seconds": seconds, "why": answer.why}
+        # `why`: the limit for which it was declined.
+        _log.info("question answered", extra={**_facts_of(question), **ended})
+        action = "approve" if question.kind == "approval" else "answer"
+        facts = {**facts_of(self._call), "kind": question.kind, "tool": question.tool}
+        self._trail.record(action, answer.outcome, facts)
+        if asked_at is not None:
+            self._metrics.questions_open.labels(self._counted).dec()
+            self._sink.put(QuestionClosed(question.id, answer.action))
 
 
-class _Unwatched:
-    def asked(self, question: Question) -> None:
-        """Do nothing."""
-
-    def answered(self, question: Question, answer: Answer) -> None:
-        """Do nothing."""
+def _facts_of(question: Question) -> dict[str, str | None]:
+    facts = {"agent": question.agent, "server": question.server, "kind": question.kind, "question": question.id}
+    return {**facts, "tool": question.tool} if question.tool else facts
 
 
 class Questions:
@@ -135,7 +176,7 @@ class Questions:
         agent: str,
         asker: Asker = CANNOT_ASK,
         rules: AskRules | None = None,
-        watch: QuestionWatch | None = None,
+        watch: QuestionEvents | None = None,
         *,
         tool_call_id: str | None = None,
         given: Mapping[str, Answer] | None = None,
@@ -146,7 +187,7 @@ class Questions:
         self.pauses = Pauses()
         self._asker = asker
         self._rules = rules or AskRules()
-        self._watch = watch or _Unwatched()
+        self._watch = watch
         self._above = asker if isinstance(asker, Questions) else None  # of the call that made this nested one
         self._put = 0
         self._open: dict[asyncio.Timeout, float] = {}  # since when, the oldest first
@@ -172,14 +213,16 @@ class Questions:
         answer, began = Answer("cancelled"), monotonic()
         if known is None or known.was_asked_for:
             question = question.with_visible_surrogates()
-            self._watch.asked(question)
+            if self._watch is not None:
+                self._watch.asked(question)
         try:
             answer = (known or await self.put(question)).checked_for(question)
         except asyncio.CancelledError:
             answer = EXPIRED if monotonic() - began >= self._rules.seconds else answer
             raise
         finally:  # also if the call ends meanwhile
-            self._watch.answered(question, answer)
+            if self._watch is not None:
+                self._watch.answered(question, answer)
         return answer
 
     def _given_to(self, question: Question) -> Answer | None:
