@@ -1,6 +1,7 @@
-"""The assistant stream: the names of its format, and how a peer's payloads are relayed. Pure.
+"""The assistant stream: the payloads of `notifications/message`, and how those of a peer are relayed. Pure.
 
-`calls/events/payloads.py` makes the payloads of `notifications/message`.
+`assistant_chunk` and `assistant_chunk_results` are version 2 of the format that clients of Pallas know;
+`assistant_delta` is the live text.
 
 Payloads of a peer are passed on. Each gateway on the way appends one element to `via_agent` (the name under which it
 called the peer) and one to `call_path` (the id of the tool call that made the call). So a reader can rebuild the tree
@@ -12,8 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.calls.events.events import FromPeer, QuestionAsked, QuestionClosed, TextDelta, ToolsEnded, TurnEnded
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pallas_gateway.calls.events.events import Emitter, Event, ToolResult
 
 LOGGER = "pallas.assistant_stream"
 STREAM_META_KEY = "pallas/stream"
@@ -30,6 +35,51 @@ type Payload = dict[str, Any]
 RELAY_VERSION = 3
 OLDEST_VERSION = 2
 _KINDS = (CHUNK, RESULTS, QUESTION, ANSWER)
+
+
+def payload_of(event: Event) -> Payload | None:  # noqa: PLR0911  a table
+    """Return the payload of an event; None for progress, which is no part of the assistant stream."""
+    match event:
+        case TextDelta(emitter, iteration, text):
+            return {**_head(DELTA, emitter, iteration), "text": text}
+        case TurnEnded(emitter, iteration, text, tool_calls, stop_reason):
+            calls = [
+                {"id": call.id, "server": call.server, "name": call.name, "arguments": dict(call.arguments)}
+                for call in tool_calls
+            ]
+            said = {"text": text, "tool_calls": calls, "stop_reason": stop_reason}
+            return {**_head(CHUNK, emitter, iteration), **said}
+        case ToolsEnded(emitter, iteration, results):
+            return {**_head(RESULTS, emitter, iteration), "results": [_result(one) for one in results]}
+        case FromPeer(data):
+            return data
+        case QuestionAsked(question, message):
+            return {"kind": QUESTION, "schema_version": SCHEMA_VERSION, "id": question.id, "message": message}
+        case QuestionClosed(id_, action):
+            return {"kind": ANSWER, "schema_version": SCHEMA_VERSION, "id": id_, "action": action}
+    return None
+
+
+def _head(kind: str, emitter: Emitter, iteration: int) -> Payload:
+    return {
+        "kind": kind,
+        "schema_version": SCHEMA_VERSION,
+        "agent": emitter.agent,
+        "conversation_id": emitter.conversation_id,
+        "iteration": iteration,
+    }
+
+
+def _result(outcome: ToolResult) -> dict[str, Any]:
+    return {
+        "id": outcome.call.id,
+        "server": outcome.call.server,
+        "name": outcome.call.name,
+        "is_error": outcome.is_error,
+        "text": outcome.text[:LONGEST_RESULT],
+        "truncated": len(outcome.text) > LONGEST_RESULT,
+        "duration_seconds": round(outcome.duration_seconds, 3),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ import pytest
 from mcp_types import CallToolResult, LoggingMessageNotificationParams, TextContent
 from rich.console import Console
 
-from pallas_gateway.calls.assistant_stream import LOGGER, PeerCall, relayed
+from pallas_gateway.calls.assistant_stream import LOGGER, PeerCall, payload_of, relayed
 from pallas_gateway.calls.events.events import Emitter, TextDelta, ToolCall, ToolResult, ToolsEnded, TurnEnded
-from pallas_gateway.calls.events.payloads import payload_of
 from pallas_gateway.client.progress_view import EventView, TerminalView, stream_payload, terminal_view, tree_lines
 
 HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)

@@ -20,10 +20,9 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
+from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY, payload_of
 from pallas_gateway.calls.events import progress
 from pallas_gateway.calls.events.events import TextDelta, TurnEnded
-from pallas_gateway.calls.events.payloads import payload_of
 from pallas_gateway.calls.events.progress import ProgressCounter, ProgressEvent
 from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.doors.mcp.envelope import SESSION_HEADER, headers_of

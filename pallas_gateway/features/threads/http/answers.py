@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.assistant_stream import ANSWER, QUESTION
+from pallas_gateway.calls.assistant_stream import ANSWER, QUESTION, payload_of
 from pallas_gateway.calls.events.events import QuestionAsked, QuestionClosed, TextDelta, ToolsEnded, TurnEnded
-from pallas_gateway.calls.events.payloads import payload_of
 from pallas_gateway.doors.api.models import written
 from pallas_gateway.telemetry.redaction import cleaned_data
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, Payload
+from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, Payload, payload_of
 from pallas_gateway.calls.events.events import (
     Admitted,
     Emitter,
@@ -17,7 +17,6 @@ from pallas_gateway.calls.events.events import (
     ToolsEnded,
     TurnEnded,
 )
-from pallas_gateway.calls.events.payloads import payload_of
 from pallas_gateway.calls.questions import Question
 
 HARPER = Emitter("harper", "c-1")
