@@ -1,23 +1,36 @@
-"""The MCP servers of one gateway: one for each hosted agent, and the server of all agents."""
+"""The MCP servers of one gateway: one for each hosted agent, and the server of all agents; calls between agents."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from contextvars import Context
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from mcp_types import Icon
 
+from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.doors.mcp.agent_server import AgentServer, ServerInfo
 from pallas_gateway.doors.mcp.all_agents import AllAgentsServer
-from pallas_gateway.doors.mcp.peer_calls import PeerCalls
+from pallas_gateway.doors.mcp.tool_requests import McpToolRequest
+from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.identity.grants import EVERYTHING
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry import traces
+from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Mapping, Sequence
+
+    from mcp_types import CallToolResult, Tool
 
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.doors.mcp.endpoint import McpEndpoint
     from pallas_gateway.doors.mcp.tasks import McpTasks
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.runtime.protocols import NestedRequest
 
 
 class McpServers:
@@ -85,6 +98,58 @@ class McpServers:
         icons = (Icon(src=absolute(icon.src), sizes=list(icon.sizes) or None) for icon in shown)
         offers_tasks = deployment.gateway.tasks is not None and agent.settings.tasks != "never"
         return ServerInfo(deployment.version, tuple(icons), deployment.gateway.tool_names, offers_tasks)
+
+
+class PeerCalls:
+    """The `Peers` of the gateway: its agents as downstreams of each other, in the process.
+
+    A request uses the agents that are hosted when it begins.
+    """
+
+    def __init__(self, gateway: Gateway, servers: McpServers) -> None:
+        self._gateway = gateway
+        self._servers = servers
+
+    def tools(self, peer: str, caller: Caller) -> Sequence[Tool] | None:
+        grants = self._grants(caller)
+        if peer == ALL_AGENTS:
+            return self._servers.all_agents.tools_for_peers(grants)
+        server = self._servers.by_agent.get(peer)
+        return server.tools_for_peers if server is not None and grants.may_view(peer) else None
+
+    async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
+        parent = nested.parent
+        caller = self._caller(parent.call.caller, nested.bearer)
+        server = self._server(peer, caller.grants)
+        headers: dict[str, str] = {}
+        traces.hand_on(headers)
+        options = StreamOptions(progress=parent.options.progress)
+        request = McpToolRequest(caller, headers, nested.sender, options, nested.asker, parent=parent)
+
+        async def work() -> CallToolResult:
+            return cast("CallToolResult", await server.call_tool(tool, arguments, request))  # a request without rounds
+
+        # In an empty context, because the context of the parent has its credentials, log fields and settings.
+        return await Context().run(self._gateway.turns_and_nested.spawn, work(), name=f"nested call of {peer}")
+
+    def _server(self, peer: str, grants: Grants) -> AgentServer | AllAgentsServer:
+        if peer == ALL_AGENTS:
+            return self._servers.all_agents
+        server = self._servers.by_agent.get(peer)
+        if server is None or not grants.may_view(peer):
+            raise AgentUnavailableError(f"agent '{peer}' is not hosted here any more")
+        return server
+
+    def _caller(self, caller: Caller, bearer: Secret | None) -> Caller:
+        """Return the parent's caller, with the token for this hop."""
+        authenticator = self._gateway.authenticator
+        if bearer is not None and authenticator is not None and authenticator.is_own_key(bearer):
+            bearer = None  # a key of this gateway in the peer's entry must not reach the peer's own downstreams
+        return replace(caller, bearer=bearer, grants=self._grants(caller))
+
+    def _grants(self, caller: Caller) -> Grants:
+        auth = self._gateway.configuration.deployment.gateway.auth
+        return caller.grants if auth is not None and auth.peer_grants == "strict" else EVERYTHING
 
 
 def _tasks(gateway: Gateway) -> McpTasks | None:

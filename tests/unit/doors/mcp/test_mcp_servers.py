@@ -13,7 +13,7 @@ from mcp_types import CallToolResult
 
 from pallas_gateway.calls.call import Call, Message, Reply
 from pallas_gateway.calls.events.queue import StreamOptions
-from pallas_gateway.doors.mcp.peer_calls import PeerCalls
+from pallas_gateway.doors.mcp.mcp_servers import PeerCalls
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import Grants
