@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import socket
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,7 +20,6 @@ from pallas_gateway.core.health.program import (
     DISCOVER,
     ID,
     INITIALIZE,
-    LONGEST_LINE,
     MODERN,
     ask_program,
     message,
@@ -32,7 +30,6 @@ from pallas_gateway.runtime.protocols import CANNOT_LIST
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from datetime import datetime
 
     from pallas_gateway.limits import HealthLimits
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 
-LONGEST_ANSWER = LONGEST_LINE  # bytes of a body, or of a stream up to the answer
 _LONGEST_ERROR = 300  # characters of a library's message
 _MOST_REDIRECTS = 3
 _ACCEPT = "application/json, text/event-stream"
@@ -181,40 +177,22 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 async def _answer(response: httpx.Response) -> dict[str, Any]:
-    """The JSON-RPC answer; {} if there is none up to `LONGEST_ANSWER`."""
-    try:
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            return message(b"".join([part async for part in _bounded(response)]))
-        async for line in _lines(response):
-            if line.startswith(b"data:") and (found := message(line.removeprefix(b"data:"))).get("id") == ID:
-                return found
-    except _TooLongError:
-        _log.debug("probe answer too long", extra={"limit_bytes": LONGEST_ANSWER})
-    return {}
-
-
-async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The JSON-RPC answer; {} if there is none. The client of the gateway limits its size."""
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        return message(await response.aread())
     rest = bytearray()
-    async for part in _bounded(response):
+    async for part in response.aiter_bytes():
         rest += part
         if b"\n" in part or b"\r" in part:
-            *whole, rest = (bytearray(line) for line in re.split(rb"\r\n|\n|\r", bytes(rest)))
-            for line in whole:
-                yield bytes(line)
-    yield bytes(rest)
+            *lines, rest = rest.splitlines(keepends=True)
+            if found := _answer_in(lines):
+                return found
+    return _answer_in([rest])
 
 
-async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
-    length = 0
-    async for part in response.aiter_bytes():
-        length += len(part)
-        if length > LONGEST_ANSWER:
-            raise _TooLongError
-        yield part
-
-
-class _TooLongError(Exception):
-    """The response is longer than `LONGEST_ANSWER`."""
+def _answer_in(lines: list[bytearray]) -> dict[str, Any]:
+    messages = (message(line.removeprefix(b"data:")) for line in lines if line.startswith(b"data:"))
+    return next((one for one in messages if one.get("id") == ID), {})
 
 
 def http_error(failure: Exception) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from pallas_gateway.core.health.probe import LONGEST_ANSWER, ProbeResult, probe
+from pallas_gateway.core.health.probe import ProbeResult, probe
 from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream
 from pallas_gateway.tasks import TaskOwner
@@ -21,9 +21,7 @@ from tests.support.asgi import (
     http_only,
     read_body,
     respond,
-    send_part,
     start_response,
-    until_disconnect,
 )
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
 from tests.support.listener import serve_app
@@ -190,9 +188,6 @@ async def test_a_redirect_is_not_followed() -> None:
     assert result.error == "HTTP 307 Temporary Redirect"
 
 
-LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * LONGEST_ANSWER + '"}}'
-
-
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
@@ -208,30 +203,12 @@ LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * LONGES
         (": only a comment\n\n", "text/event-stream"),
         ("", "text/event-stream"),
         ('{"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "?"}}', "application/json"),
-        (LONG, "application/json"),
-        (f"data: {LONG}\n\n", "text/event-stream"),
-        (f'{": still here\n" * (LONGEST_ANSWER // 13 + 1)}data: {{"id": 1, "result": {{}}}}\n\n', "text/event-stream"),
     ],
     ids=lambda value: repr(value[:60]),
 )
-async def test_an_answer_that_is_not_mcp_or_too_long_is_told(body: bytes | str, content_type: str) -> None:
+async def test_an_answer_that_is_not_mcp_is_told(body: bytes | str, content_type: str) -> None:
     async with answering(body, content_type=content_type) as (url, _):
-        assert (await probed(url, probe_seconds=30)).error == f"not an MCP answer: HTTP 200 with {content_type}"
-
-
-@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
-async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(content_type: str) -> None:
-    @http_only
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await read_body(receive)
-        await start_response(send, 200, content_type=content_type)
-        gone = asyncio.create_task(until_disconnect(receive))
-        while not gone.done():
-            await send_part(send, "x" * 2**16)
-
-    async with served(app) as (url, _):
-        result = await probed(url, probe_seconds=30)
-    assert result.error == f"not an MCP answer: HTTP 200 with {content_type}"
+        assert (await probed(url)).error == f"not an MCP answer: HTTP 200 with {content_type}"
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
