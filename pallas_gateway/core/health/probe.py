@@ -1,42 +1,69 @@
 """One probe of one downstream.
 
 The probe sends `initialize` (and `DELETE` for the session it opened), or `server/discover` if the server speaks
-2026-07-28 only. It calls no tool and sends no caller's token. Its errors are results, never exceptions.
+2026-07-28 only. A stdio server's program is started for it, in the environment that it has in a call, and ended. It
+calls no tool and sends no caller's token. Its errors are results, never exceptions.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from mcp_types import DiscoverResult, InitializeResult
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
 
-from pallas_gateway.core.health.program import (
-    DISCOVER,
-    ID,
-    INITIALIZE,
-    MODERN,
-    ask_program,
-    message,
-    why_unusable,
-)
-from pallas_gateway.http_answers import AnswerError, not_an_answer, refusal
+from pallas_gateway import __version__, child_processes
+from pallas_gateway.http_answers import AnswerError, decoded, not_an_answer, refusal
 from pallas_gateway.runtime.protocols import CANNOT_LIST
-from pallas_gateway.telemetry.redaction import shortened
+from pallas_gateway.telemetry.redaction import quoted, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from pallas_gateway.child_processes import ChildProcess
     from pallas_gateway.limits import HealthLimits
-    from pallas_gateway.runtime.protocols import Downstream
+    from pallas_gateway.runtime.protocols import Downstream, StdioProgram
     from pallas_gateway.tasks import TaskOwner
 
 
+_LONGEST_LINE = 4 * 2**20  # bytes of one message; a server's instructions may be long
+_ID = 1
+_MODERN = "2026-07-28"
+_CLIENT = {"name": "pallas-gateway-health", "version": __version__}
+_INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": _ID,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT},
+}
+_DISCOVER: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": _ID,
+    "method": "server/discover",
+    "params": {
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": _MODERN,
+            "io.modelcontextprotocol/clientInfo": _CLIENT,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+    },
+}
+_HANDSHAKES: dict[str, tuple[type[BaseModel], str, frozenset[str]]] = {
+    "initialize": (InitializeResult, "protocolVersion", frozenset(HANDSHAKE_PROTOCOL_VERSIONS)),
+    "server/discover": (DiscoverResult, "supportedVersions", frozenset(MODERN_PROTOCOL_VERSIONS)),
+}
+"""The result of each handshake, and its member with the versions."""
 _LONGEST_ERROR = 300  # characters of a library's message
 _MOST_REDIRECTS = 3
 _ACCEPT = "application/json, text/event-stream"
@@ -81,7 +108,7 @@ async def probe(
     try:
         async with asyncio.timeout(limits.probe_seconds):
             if downstream.url is None:
-                error, protocol = await ask_program(downstream.program, tasks, limits.leave_seconds, stderr)
+                error, protocol = await _ask_program(downstream.program, tasks, limits.leave_seconds, stderr)
             else:
                 error, protocol = await _ask(downstream, client, tasks, limits)
     except TimeoutError:
@@ -106,7 +133,7 @@ async def _ask(
 async def _ask_over_http(
     downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, end_seconds: float
 ) -> tuple[str | None, str | None]:
-    status, body, headers = await _post(client, downstream, INITIALIZE, {})
+    status, body, headers = await _post(client, downstream, _INITIALIZE, {})
     if _requires_callers_token(status, downstream):
         return None, None
     why = None
@@ -114,15 +141,15 @@ async def _ask_over_http(
         if (session := headers.get("mcp-session-id")) is not None:
             ending = _end_session(downstream, session, client, end_seconds)
             tasks.spawn(ending, name=f"end session {downstream.name}", report=True)
-        if (why := why_unusable(INITIALIZE["method"], body["result"])) is None:
+        if (why := _why_unusable(_INITIALIZE["method"], body["result"])) is None:
             return None, "initialize"
     if status in (400, 404, 405) or "error" in body or why is not None:
-        modern = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "server/discover"}
-        modern_status, modern_body, _ = await _post(client, downstream, DISCOVER, modern)
+        modern = {"MCP-Protocol-Version": _MODERN, "Mcp-Method": "server/discover"}
+        modern_status, modern_body, _ = await _post(client, downstream, _DISCOVER, modern)
         if _requires_callers_token(modern_status, downstream):
             return None, None
         if _is_success(modern_status) and "result" in modern_body:
-            return why_unusable(DISCOVER["method"], modern_body["result"]), MODERN
+            return _why_unusable(_DISCOVER["method"], modern_body["result"]), _MODERN
     return why or (not_an_answer(status, headers) if _is_success(status) else refusal(status, headers)), None
 
 
@@ -179,7 +206,7 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 async def _answer(response: httpx.Response) -> dict[str, Any]:
     """The JSON-RPC answer; {} if there is none. The client of the gateway limits its size."""
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
-        return message(await response.aread())
+        return _message(await response.aread())
     rest = bytearray()
     async for part in response.aiter_bytes():
         rest += part
@@ -190,9 +217,82 @@ async def _answer(response: httpx.Response) -> dict[str, Any]:
     return _answer_in([rest])
 
 
-def _answer_in(lines: list[bytearray]) -> dict[str, Any]:
-    messages = (message(line.removeprefix(b"data:")) for line in lines if line.startswith(b"data:"))
-    return next((one for one in messages if one.get("id") == ID), {})
+def _answer_in(lines: Sequence[bytearray]) -> dict[str, Any]:
+    messages = (_message(bytes(line.removeprefix(b"data:"))) for line in lines if line.startswith(b"data:"))
+    return next((one for one in messages if one.get("id") == _ID), {})
+
+
+async def _ask_program(
+    program: StdioProgram | None, tasks: TaskOwner, leave_seconds: float, stderr: int | None = None
+) -> tuple[str | None, str | None]:
+    """Return the error or None, and the era that answered; one of `tasks` ends the program.
+
+    Its stderr goes to the file descriptor `stderr`, or to the configured file.
+    """
+    if program is None:
+        return "no command is configured", None
+    try:
+        process = await child_processes.start(
+            program.command,
+            program.arguments,
+            environ=program.environ,
+            directory=program.directory,
+            longest_line=_LONGEST_LINE,
+            stderr=program.processes.stderr if stderr is None else stderr,
+        )
+    except (OSError, ValueError) as error:
+        why = child_processes.why_not_started(program.command, program.directory, error, program.processes.stderr)
+        return why, None
+    try:
+        return await _converse(process)
+    finally:
+        tasks.spawn(child_processes.end(process, leave_seconds), name=f"end {program.command}", report=True)
+
+
+async def _converse(process: ChildProcess) -> tuple[str | None, str | None]:
+    for request, era in ((_INITIALIZE, "initialize"), (_DISCOVER, _MODERN)):
+        try:
+            answer = await _exchange(process, request)
+        except ValueError:  # a line longer than any message
+            break
+        if answer is None:
+            return f"its process ended with code {await process.wait()}", None
+        if "result" in answer:
+            return _why_unusable(request["method"], answer["result"]), era
+    return "not an MCP answer", None
+
+
+async def _exchange(process: ChildProcess, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer to `request`, None if the program closed its pipes first; other lines are ignored."""
+    with suppress(ConnectionError):  # the program has ended; its output is still read
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        await process.stdin.drain()
+    while line := await process.stdout.readline():
+        await asyncio.sleep(0)  # lines that have arrived already are read without a pause
+        answer = _message(line)
+        if answer.get("id") == _ID and ("result" in answer or "error" in answer):
+            return answer
+    return None
+
+
+def _why_unusable(method: str, result: object) -> str | None:
+    """Return why no call can use a server with this handshake; None if it can."""
+    model, key, known = _HANDSHAKES[method]
+    try:
+        model.model_validate(result, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        return f"its handshake cannot be used: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    versions = result[key] if isinstance(result, dict) else ()
+    if known.isdisjoint([versions] if isinstance(versions, str) else versions):
+        return f"its handshake cannot be used: {key} is {quoted(str(versions))}"
+    return None
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    """A JSON-RPC message, {} if the body is not a JSON object."""
+    document = decoded(body)
+    return document if isinstance(document, dict) else {}
 
 
 def http_error(failure: Exception) -> str | None:

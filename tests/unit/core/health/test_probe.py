@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from pallas_gateway.core.health.probe import ProbeResult, probe
+from pallas_gateway.http_answers import limited
 from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream
 from pallas_gateway.tasks import TaskOwner
@@ -21,7 +22,9 @@ from tests.support.asgi import (
     http_only,
     read_body,
     respond,
+    send_part,
     start_response,
+    until_disconnect,
 )
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
 from tests.support.listener import serve_app
@@ -35,7 +38,8 @@ ANSWER = json.dumps({"jsonrpc": "2.0", "id": 1, "result": HANDSHAKE})
 async def probed(
     url: str | None, *, headers: Mapping[str, str] | None = None, forwards_bearer: bool = False, **limits: float
 ) -> ProbeResult:
-    async with httpx.AsyncClient(timeout=None) as client, TaskOwner() as tasks:  # noqa: S113  the probe's own deadline
+    plain = httpx.AsyncClient(timeout=None)  # noqa: S113  the probe's own deadline
+    async with limited(plain, most_bytes=2**20) as client, TaskOwner() as tasks:
         return await probe(
             Downstream("tools", url, headers or {}, forwards_bearer), client, tasks, HealthLimits(**limits)
         )
@@ -209,6 +213,20 @@ async def test_a_redirect_is_not_followed() -> None:
 async def test_an_answer_that_is_not_mcp_is_told(body: bytes | str, content_type: str) -> None:
     async with answering(body, content_type=content_type) as (url, _):
         assert (await probed(url)).error == f"not an MCP answer: HTTP 200 with {content_type}"
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
+async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(content_type: str) -> None:
+    @http_only
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await read_body(receive)
+        await start_response(send, 200, content_type=content_type)
+        gone = asyncio.create_task(until_disconnect(receive))
+        while not gone.done():
+            await send_part(send, "x" * 2**16)
+
+    async with served(app) as (url, _):
+        assert (await probed(url, probe_seconds=30)).error == "its answer is larger than 1 MiB"
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
