@@ -36,22 +36,10 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _STATUS = {"host": 421, "origin": 403}
 _LONGEST_NAME = 200
 _MOST_NAMES = 100  # refused names that are logged; a client can invent any number
-_MCP_REQUEST_HEADERS = (
-    "Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name",
-    "Mcp-Session-Id", "traceparent", "tracestate",
+_EXPOSED_HEADERS = (
+    "MCP-Protocol-Version", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate", "ETag", "Location", "X-Request-Id",
+    "X-Should-Retry",
 )  # fmt: skip
-_OPENAI_REQUEST_HEADERS = tuple(
-    f"X-Stainless-{name}"
-    for name in (
-        "Arch", "Helper-Method", "Lang", "OS", "Package-Version", "Retry-Count", "Runtime", "Runtime-Version",
-        "Timeout",
-    )
-)  # fmt: skip
-"""Sent by OpenAI's client for browsers."""
-_CONDITIONS = ("If-Match", "If-None-Match")
-_OF_AGENTS = ("ETag", "Location")
-_OPENAI_RESPONSE_HEADERS = ("X-Request-Id", "X-Should-Retry")
-_MCP_RESPONSE_HEADERS = ("MCP-Protocol-Version", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate")
 
 
 class HostCheck:
@@ -146,17 +134,15 @@ def _is_loopback(name: str) -> bool:
 
 def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
     """Add CORS for the configured origins; without origins, no header is added."""
-    settings = configuration.deployment.gateway
-    origins = [*settings.allowed_origins, *_console_origins(configuration)]
+    origins = [*configuration.deployment.gateway.allowed_origins, *_console_origins(configuration)]
     if not origins:
         return app
-    more, exposed = (_OPENAI_REQUEST_HEADERS, _OPENAI_RESPONSE_HEADERS) if settings.openai_api else ((), ())
     guarded = CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
-        allow_headers=(*_MCP_REQUEST_HEADERS, *_CONDITIONS, *more),
-        expose_headers=(*_MCP_RESPONSE_HEADERS, *_OF_AGENTS, *exposed),
+        allow_headers=("*",),
+        expose_headers=_EXPOSED_HEADERS,
     )
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
