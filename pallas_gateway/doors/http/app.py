@@ -43,12 +43,8 @@ def create_app(gateway: Gateway, servers: McpServers, ports: Mapping[int, PortRo
     }
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _accept_lifespan(receive, send)
-        elif scope["type"] == "http":
+        if scope["type"] == "http":  # Hypercorn's lifespan is over at once; connections serve no WebSockets
             await tables[scope["server"][1]](scope, receive, send)
-        else:
-            await send({"type": "websocket.close"})
 
     guarded = cross_origin(app, gateway.configuration)
     return TrustedProxies(guarded, gateway.configuration.deployment.gateway.trusted_proxies)
@@ -120,12 +116,3 @@ class _Table:
         await agent_routes.serve(
             self._gateway, self._servers, RequestedEndpoint(ALL_AGENTS, ALL_AGENTS), Request(scope, receive), send
         )
-
-
-async def _accept_lifespan(receive: Receive, send: Send) -> None:
-    """Confirm the server's lifespan messages; `process/server.py` opens and closes the gateway."""
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
