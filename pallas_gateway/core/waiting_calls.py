@@ -167,7 +167,6 @@ class WaitingCalls:
         self.sealing = Sealing((self._own_key,))
         self.process = process or secrets.token_hex(4)
         self._calls: dict[str, WaitingCall] = {}
-        self._unadmitted: set[str] = set()
         self._is_over = False
         self._used = used
         self._stored: UsedStates | None = None
@@ -259,8 +258,6 @@ class WaitingCalls:
     async def resume(self, state: str) -> Checkpoint | None:
         """Use a state of another process; return where its call has waited, None for a call that cannot be resumed.
 
-        The state is good again if the call is not admitted.
-
         Raises:
             LookupError: the state was used.
             StatesUnavailableError: this is not known now.
@@ -270,18 +267,11 @@ class WaitingCalls:
             return None
         if not await self._uses.use(ticket, _seconds_left(ticket)):
             raise LookupError(ticket)
-        self._unadmitted.add(ticket)
         return Checkpoint(call_id, ticket, checkpoint)
 
-    def admit(self, ticket: str) -> None:
-        """Note that a resumed call runs: its state cannot be used again."""
-        self._unadmitted.discard(ticket)
-
     async def release(self, ticket: str) -> None:
-        """Accept a state again if its call was not admitted."""
-        if ticket in self._unadmitted:
-            self._unadmitted.discard(ticket)
-            await self._uses.release(ticket)
+        """Accept a state again, because its call was refused."""
+        await self._uses.release(ticket)
 
     def is_elsewhere(self, state: str | None) -> bool:
         """Return whether a state is one of another process."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp import MCPError
@@ -17,7 +16,6 @@ from mcp_types import INVALID_PARAMS
 from pallas_gateway.calls.asking.used_states import StatesUnavailableError
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
-from pallas_gateway.calls.events.events import Admitted
 from pallas_gateway.calls.events.queue import EventQueue
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.core.running_call import RunningCall
@@ -28,10 +26,9 @@ from pallas_gateway.doors.mcp.tools import call_result
 from pallas_gateway.errors import CallFailedError, CallRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.events.events import Event, EventSink
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.core.call_request import CallRequest
     from pallas_gateway.core.hosted_agent import HostedAgent
@@ -133,12 +130,12 @@ async def _continue_call(
                     takes_task = tasks is not None and tasks.accepts(agent, request)
                     waiting = tasks.call(agent, call, modes, arguments) if tasks and takes_task else None
                     waiting = waiting or WaitingCall(agent, call, modes)
-                    waiting.sink = _Admitting(waiting.sink, partial(calls.admit, resumed.ticket))
                 asked.ended(await _reply_or_questions(sessions, request, cast("WaitingCall", waiting)))
             return _result_of(asked, sessions, waiting)
     finally:
-        if resumed is not None:
-            await calls.release(resumed.ticket)  # unless the call was admitted
+        # A process that has just started may be busy, or its agent not ready: the client can repeat the request.
+        if resumed is not None and (waiting is None or (waiting.refusal and not waiting.spent.iterations)):
+            await calls.release(resumed.ticket)
 
 
 async def _reply_or_questions(sessions: Sessions, request: McpToolRequest, waiting: WaitingCall) -> Reply:
@@ -209,8 +206,6 @@ async def _continued(calls: WaitingCalls, round_: Round, agent: str) -> _Continu
             raise
         return _Continued(call_id, error=cut_off(stopping=False))
     if round_.ends:
-        if resumed is not None:
-            calls.admit(resumed.ticket)  # its state cannot be used again
         return _Continued(call_id, error=CallFailedError(_MAY_WAIT, reason="cancelled"))
     if resumed is None:
         return _Continued(None, error=CallRefusedError(ENDED_WITH_PROCESS, reason="call_again"))
@@ -271,16 +266,3 @@ def _fitting(call: WaitingCall, given: Mapping[str, Answer]) -> dict[str, Answer
 def _no_such_call() -> MCPError:
     """Return the protocol's error for a state that was used or whose call has ended."""
     return MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Admitting:
-    """The `EventSink` of a call that is resumed: its state cannot be used again once it is admitted."""
-
-    sink: EventSink
-    admit: Callable[[], object]
-
-    def put(self, event: Event) -> None:
-        if isinstance(event, Admitted):
-            self.admit()
-        self.sink.put(event)
