@@ -10,7 +10,7 @@ import logging
 import re
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -59,7 +59,7 @@ class HostCheck:
         app: ASGIApp,
         configuration: Configuration,
         *,
-        body_of: Callable[[str, str], Mapping[str, str]] = lambda _, sentence: {"error": sentence},
+        body_of: Callable[[str, str], Mapping[str, Any]] = lambda _, sentence: {"error": sentence},
     ) -> None:
         settings = configuration.deployment.gateway
         public = urlsplit(configuration.public_base_url).hostname or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from pallas_gateway.doors.http import access, bodies, refusals
 from pallas_gateway.doors.http.host_check import HostCheck
 from pallas_gateway.doors.openai import answers, errors, requests
 from pallas_gateway.doors.openai.answering import CHAT_COMPLETION, RESPONSE, Answering, Form
-from pallas_gateway.doors.openai.errors import RETRY_AFTER, BadRequestError, InOpenAiForm, OpenAiError
+from pallas_gateway.doors.openai.errors import RETRY_AFTER, BadRequestError, OpenAiError
 from pallas_gateway.errors import STOPPING, TokenError
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action
@@ -24,7 +24,7 @@ from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.long_responses import ServerSentEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from starlette.types import Message as AsgiMessage
     from starlette.types import Receive, Scope, Send
@@ -48,7 +48,7 @@ class OpenAiApi:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._guarded = InOpenAiForm(HostCheck(self._answer, gateway.configuration))
+        self._guarded = HostCheck(self._answer, gateway.configuration, body_of=_refusal_body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, with its id in a header."""
@@ -73,7 +73,7 @@ class OpenAiApi:
         except OpenAiError as error:
             response = error.response()
         if response is not None:
-            await response(scope, receive, send)
+            await errors.in_openai_form(response)(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Return the response, None if it was sent."""
@@ -133,3 +133,8 @@ class OpenAiApi:
             with requested(agent, caller, headers, api="openai", **ids) as request:
                 await Answering(form, document, (scope, receive, send), events).respond(request)
         return None
+
+
+def _refusal_body(reason: str, sentence: str) -> Mapping[str, Any]:
+    status = HTTPStatus.MISDIRECTED_REQUEST if reason == "wrong_host" else HTTPStatus.FORBIDDEN
+    return OpenAiError(status, sentence).body()

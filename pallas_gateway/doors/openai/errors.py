@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRefusedError
@@ -20,7 +19,7 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.responses import Response
 
     from pallas_gateway.errors import GatewayError
 
@@ -116,39 +115,17 @@ def too_large(message: str) -> OpenAiError:
     return OpenAiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large")
 
 
-class InOpenAiForm:
-    """Converts refusals of the gateway's guards into the form of this API; status, headers and text stay."""
+def in_openai_form(refusal: Response) -> Response:
+    """Return a refusal of the gateway's guards in the form of this API; status, headers and text stay.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: Message | None = None
-        body = b""
-
-        async def translate(message: Message) -> None:
-            nonlocal start, body
-            if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
-                start = message
-            elif start is None:
-                await send(message)
-            else:
-                body += message.get("body", b"")
-                if not message.get("more_body", False):
-                    translated = _translated(HTTPStatus(start["status"]), body)
-                    MutableHeaders(scope=start)["content-length"] = str(len(translated))
-                    await send(start)
-                    await send({"type": "http.response.body", "body": translated})
-
-        await self._app(scope, receive, translate)
-
-
-def _translated(status: HTTPStatus, body: bytes) -> bytes:
-    """Return `body` in this API's form. Guards send `{"error": …}`, `doors/http/access.py` a description as well."""
-    refusal = json.loads(body)
-    error = refusal["error"]
-    if isinstance(error, dict):
-        return body
-    sentence = refusal.get("error_description")
+    Guards send `{"error": …}`, `doors/http/access.py` a description as well. Other responses stay as they are.
+    """
+    if refusal.status_code < HTTPStatus.BAD_REQUEST:
+        return refusal
+    body = json.loads(bytes(refusal.body))
+    if isinstance(error := body["error"], dict):
+        return refusal
+    sentence = body.get("error_description")
     code = _CODES.get(error, error) if sentence else None
-    return json.dumps(OpenAiError(status, sentence or error, code).body()).encode()
+    headers = {name: value for name, value in refusal.headers.items() if not name.startswith("content-")}
+    return OpenAiError(HTTPStatus(refusal.status_code), sentence or error, code, headers=headers).response()

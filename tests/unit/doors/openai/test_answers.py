@@ -18,7 +18,7 @@ from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.core.call_request import requested
 from pallas_gateway.doors.openai import answers
 from pallas_gateway.doors.openai.answering import CHAT_COMPLETION, Answering
-from pallas_gateway.doors.openai.errors import BadRequestError, InOpenAiForm, OpenAiError
+from pallas_gateway.doors.openai.errors import BadRequestError, OpenAiError, in_openai_form
 from pallas_gateway.doors.openai.requests import chat_request, wants_json
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.long_responses import ServerSentEvents
@@ -41,24 +41,20 @@ SETTINGS = AgentSettings(module="agents.echo")
         (421, {"error": "Host 'x' is not one"}, ("invalid_request_error", "Host 'x' is not one")),
     ],
 )
-async def test_what_guards_refuse_is_told_in_the_form_of_the_api(
+def test_what_guards_refuse_is_told_in_the_form_of_the_api(
     status: int, body: dict[str, str], told: tuple[str, str]
 ) -> None:
-    wire = Wire()
-    refusal = JSONResponse(body, status_code=status, headers={"Retry-After": "5"})
-    await InOpenAiForm(refusal)(dict(SCOPE), wire.receive, wire.send)
-    error = json.loads(wire.body)["error"]
+    response = in_openai_form(JSONResponse(body, status_code=status, headers={"Retry-After": "5"}))
+    error = json.loads(bytes(response.body))["error"]
     assert (error["type"], error["message"]) == told
-    assert wire.sent[0]["status"] == status
-    assert wire.headers["retry-after"] == "5"
-    assert wire.headers["content-length"] == str(len(wire.body))
+    assert response.status_code == status
+    assert response.headers["retry-after"] == "5"
+    assert response.headers["content-length"] == str(len(response.body))
 
 
-async def test_what_has_the_form_already_and_what_is_no_error_pass_as_they_are() -> None:
+def test_what_has_the_form_already_and_what_is_no_error_pass_as_they_are() -> None:
     for response in (OpenAiError(HTTPStatus.CONFLICT, "no", "x", "y").response(), JSONResponse({"error": "none"})):
-        wire = Wire()
-        await InOpenAiForm(response)(dict(SCOPE), wire.receive, wire.send)
-        assert wire.body == response.body
+        assert in_openai_form(response) is response
 
 
 @pytest.mark.parametrize(
