@@ -106,7 +106,7 @@ class Gateway:
         books_and_calls = (self.metrics, self.calls, self.trail)
         shared = GatewayServices(runtime, *books_and_calls, *tasks, self._http, self._preflight, limits)
         self._agent_set = AgentSet(configuration, addresses, shared)
-        self._note_load(successful=True)
+        self.note_problems(())
 
     @property
     def elsewhere(self) -> Elsewhere:
@@ -301,12 +301,8 @@ class Gateway:
     def note_problems(self, problems: Sequence[str]) -> None:
         """Show why the last reload, of this or another process, was not applied completely."""
         self.reload_problems = tuple(cleaned(problem) for problem in problems)
-        self._note_load(successful=not problems)
-
-    def _note_load(self, *, successful: bool) -> None:
-        self._is_whole = successful
-        self.metrics.config_reload_successful.set(successful)
-        if successful:
+        self.metrics.config_reload_successful.set(not problems)
+        if not problems:
             self.metrics.config_reload_time.set(self.loaded_at.timestamp())
 
     def when_outdated(self, ask: Callable[[], None]) -> None:
@@ -347,7 +343,7 @@ class Gateway:
         down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
         ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
         troubles = [one.summary for one in self.troubles()]
-        reload = "" if self._is_whole else "last reload failed"
+        reload = "last reload failed" if self.reload_problems else ""
         parts = [ready, f"not up: {', '.join(down)}" if down else "", *troubles, reload]
         return ", ".join(one for one in parts if one)
 
