@@ -253,9 +253,7 @@ class AgentSet:
         agent.identity = agent.identity if is_kept_back else identity
         agent.kept_back = str(prepared.failures[name]) if is_kept_back else None
         standby = prepared.standbys.get(name)
-        is_other = spec_before is not None and (
-            agent.settings != settings or not agent_specs.same(spec_before, self._present_spec(name))
-        )
+        is_other = spec_before is not None and (agent.settings != settings or spec_before != self._present_spec(name))
         self._tell_port(name, wanted)
         if standby is not None:
             self._health[name].forget([one.name for one in standby.runtime.downstreams])

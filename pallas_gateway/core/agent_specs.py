@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pallas_gateway.runtime.protocols import AgentSpec, Declared
@@ -48,8 +47,3 @@ def _declared(configuration: Configuration, agent: AgentSettings) -> Declared:
         agents={name: message_tool.replace("{agent}", name) for name in agent.agents},
         human_input=agent.human_input,
     )
-
-
-def same(one: AgentSpec, other: AgentSpec) -> bool:
-    """Return True if two specs are equal, except for their callbacks."""
-    return replace(one, on_operation=other.on_operation) == other

@@ -257,7 +257,7 @@ class AgentSpec:
     max_relay_depth: int
     model_capabilities: ModelCapabilities | None
     peers: Mapping[str, str]
-    on_operation: OnOperation = not_counted
+    on_operation: OnOperation = field(default=not_counted, compare=False)
     peer_calls: Peers | None = None
     models: tuple[str, ...] = ()
     declared: Declared | None = None

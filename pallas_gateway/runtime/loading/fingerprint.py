@@ -79,7 +79,7 @@ class AgentFingerprint:
     def _what_matters(self, spec: AgentSpec) -> AgentSpec:
         peers = {address: peer for address, peer in spec.peers.items() if address in self.addresses}
         servers = {name: url for name, url in spec.peer_servers.items() if name in self.servers}
-        return replace(spec, peers=peers, peer_servers=servers, on_operation=self.spec.on_operation)
+        return replace(spec, peers=peers, peer_servers=servers)
 
 
 def _digests(settings: Settings) -> Digests:
