@@ -3,20 +3,63 @@
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.asking.client_answers import ClientAnswers
 from pallas_gateway.calls.asking.elsewhere import Elsewhere
 from pallas_gateway.calls.asking.used_states import UsedStates
 from pallas_gateway.calls.cancellation import Cancellations
-from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.core.calls import Calls
 from pallas_gateway.core.waiting_calls import WaitingCalls
 from pallas_gateway.shared.memory import Memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pallas_gateway.shared.protocol import Shared
     from pallas_gateway.shared.remote import ParentProcess
+
+MOST_SESSIONS = 10_000
+"""Sessions whose level is kept; the oldest is dropped for another one."""
+_SHOW_INFO = ("debug", "info")
+
+
+class LogLevels:
+    """Sessions of the initialize era whose clients want no messages of the level `info`, that of the assistant stream.
+
+    They set it by `logging/setLevel`, by the session id that the gateway gave out. `hand_on(session, shows_info)`
+    passes a level to other processes that serve the port; `session` is the digest of the id. Another replica, and the
+    gateway after a restart, do not know it: the call gets all messages, as if its client had set no level.
+    """
+
+    def __init__(self, hand_on: Callable[[str, bool], object] = lambda _session, _shows_info: None) -> None:
+        self.hand_on = hand_on
+        self._quiet: dict[str, None] = {}
+
+    def set(self, session: str | None, level: str) -> None:
+        """Keep the level that the client of a session has set; ignored without a session."""
+        if session is None:
+            return
+        digest, shows_info = _digest(session), level in _SHOW_INFO
+        self.apply(digest, shows_info=shows_info)
+        self.hand_on(digest, shows_info)
+
+    def apply(self, digest: str, *, shows_info: bool) -> None:
+        """Keep a level that was set here or in another process."""
+        self._quiet.pop(digest, None)
+        if not shows_info:
+            self._quiet[digest] = None
+            if len(self._quiet) > MOST_SESSIONS:
+                del self._quiet[next(iter(self._quiet))]
+
+    def shows_info(self, session: str | None) -> bool:
+        """Return true unless the client of a session id has set a higher level than `info`."""
+        return session is None or not self._quiet or _digest(session) not in self._quiet
+
+
+def _digest(session: str) -> str:
+    return sha256(session.encode()).hexdigest()
 
 
 class Sessions:

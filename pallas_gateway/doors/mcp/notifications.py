@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.events.events import Event
     from pallas_gateway.calls.events.progress import NotificationSender
     from pallas_gateway.calls.events.queue import EventQueue
-    from pallas_gateway.calls.log_levels import LogLevels
+    from pallas_gateway.core.parts import LogLevels
 
 FLUSH_SECONDS = 30.0
 """Seconds in which the client of a finished call can receive the remaining notifications."""

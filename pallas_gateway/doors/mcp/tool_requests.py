@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.cancellation import RequestKey
     from pallas_gateway.calls.events.progress import NotificationSender
     from pallas_gateway.calls.events.queue import EventQueue, StreamOptions
-    from pallas_gateway.calls.log_levels import LogLevels
     from pallas_gateway.core.call_request import CallRequest
     from pallas_gateway.core.hosted_agent import HostedAgent
+    from pallas_gateway.core.parts import LogLevels
     from pallas_gateway.doors.mcp.envelope import Context
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.protocols import ParentCall

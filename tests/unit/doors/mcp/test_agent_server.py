@@ -13,8 +13,7 @@ import pytest
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from pallas_gateway.calls.events.queue import StreamOptions
-from pallas_gateway.calls.log_levels import LogLevels
-from pallas_gateway.core.parts import ProcessParts
+from pallas_gateway.core.parts import LogLevels, ProcessParts
 from pallas_gateway.doors.mcp.agent_server import AgentServer, ServerInfo
 from pallas_gateway.doors.mcp.envelope import cancel_request
 from pallas_gateway.doors.mcp.notifications import stream_options_of

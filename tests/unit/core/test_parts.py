@@ -2,7 +2,7 @@
 
 import pytest
 
-from pallas_gateway.calls.log_levels import MOST_SESSIONS, LogLevels
+from pallas_gateway.core.parts import MOST_SESSIONS, LogLevels
 
 
 @pytest.mark.parametrize(
