@@ -103,8 +103,7 @@ class HostedAgent(AgentState):
         watch = QuestionEvents(call, running.sink, self.shared.metrics, self.open_questions, trail)
         caller = call.caller
         rules = self.shared.ask_rules
-        seconds = running.ask_seconds or rules.seconds
-        rules = replace(rules, client_may_leave=asker.client_may_leave, seconds=seconds)
+        rules = replace(rules, seconds=running.ask_seconds or rules.seconds)
         if caller.authenticated:
             rules = replace(rules, caller=caller.owner or caller.name)
         questions = Questions(self.name, asker, rules, watch, given=call.given)

@@ -101,7 +101,6 @@ class AskRules:
         waiting: those that wait.
         limits: sizes and numbers of questions.
         caller: identifies the caller, with `auth` also those without a token together; None without `auth`.
-        client_may_leave: the asker itself ends questions that are too old, when its client returns.
     """
 
     seconds: float = 300.0
@@ -109,7 +108,6 @@ class AskRules:
     waiting: WaitingCount = field(default_factory=WaitingCount)
     limits: QuestionLimits = field(default_factory=QuestionLimits)
     caller: str | None = None
-    client_may_leave: bool = False
 
 
 class QuestionEvents:
@@ -204,7 +202,7 @@ class Questions:
         if self._above is not None:
             return self._above.longest_wait
         # A client may leave again, for the full time, just before a question is too old.
-        return self._rules.seconds * (2 if self._rules.client_may_leave else 1) if self.modes else 0.0
+        return self._rules.seconds * (2 if self._asker.client_may_leave else 1) if self.modes else 0.0
 
     async def ask(self, question: Question) -> Answer:
         """Return the caller's answer to a question that has arisen in this call."""
@@ -254,7 +252,7 @@ class Questions:
         self._put += 1
         with self._waiting(), self.pauses.paused():
             try:
-                has_deadline = self._above is None and not self._rules.client_may_leave
+                has_deadline = self._above is None and not self._asker.client_may_leave
                 async with asyncio.timeout(self._rules.seconds if has_deadline else None) as deadline:
                     self._open[deadline] = monotonic()
                     try:
