@@ -48,17 +48,11 @@ class StoredServices:
         Raises:
             DatabaseSchemaError: a newer gateway has used the database.
         """
-        self.database.add(self.long_calls, self, self.shared)  # after those of features, which end calls
+        self.database.add(self.long_calls, self.shared)  # after those of features, which end calls
         await self.database.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Wait (bounded) for running writes, and close every connection."""
-        await self.database.__aexit__()
-
-    async def remove_expired(self, _: float) -> None:
-        """Nothing: `shared` removes states that have expired."""
-
-    async def close(self) -> None:
-        """Wait (bounded) for states that are being released."""
+        """Wait (bounded) for states that are being released and for running writes, and close every connection."""
         await self.states.close()
+        await self.database.__aexit__()
