@@ -150,7 +150,6 @@ class Sealing:
 class Checkpoint:
     """The place where a call of another process has waited, by the ticket of its state."""
 
-    call_id: str
     ticket: str
     checkpoint: str = field(repr=False)
 
@@ -262,12 +261,12 @@ class WaitingCalls:
             LookupError: the state was used.
             StatesUnavailableError: this is not known now.
         """
-        _, call_id, ticket, checkpoint = state.split(".", 3)
+        _, _, ticket, checkpoint = state.split(".", 3)
         if not checkpoint:
             return None
         if not await self._uses.use(ticket, _seconds_left(ticket)):
             raise LookupError(ticket)
-        return Checkpoint(call_id, ticket, checkpoint)
+        return Checkpoint(ticket, checkpoint)
 
     async def release(self, ticket: str) -> None:
         """Accept a state again, because its call was refused."""

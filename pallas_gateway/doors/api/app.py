@@ -15,8 +15,6 @@ from pallas_gateway.doors.http.host_check import HostCheck
 from pallas_gateway.doors.http.page_headers import NotStored
 from pallas_gateway.doors.http.refusals import NOTHING_HERE
 from pallas_gateway.doors.http.switched_off import reason_for, switched_off
-from pallas_gateway.errors import TokenError
-from pallas_gateway.identity.grants import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,10 +38,8 @@ class DocumentApi(Api):
     async def _document(self, request: Request) -> Response:
         from pallas_gateway.doors.api import openapi  # noqa: PLC0415  imported for the first request only
 
-        try:
-            viewer = (await access.caller_of(self._gateway, request.scope)).grants
-        except TokenError:
-            viewer = NOTHING  # the document is public; without grants it names no agent's parameters
+        # The document is public; without grants it names no agent's parameters.
+        viewer = await access.informed_of(self._gateway, request.scope)
         shown, agents = operations(map(type, self._gateway.features)), viewer.viewed(self._gateway.agents)
         return JSONResponse(openapi.document(shown, [*agents.values()]))
 
