@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,8 +46,11 @@ def hashed_name(name: str, secret: str) -> str:
     return hmac.digest(key, name.encode("utf-8", "surrogatepass"), hashlib.sha256).hex()[:HASHED_DIGITS]
 
 
-class Recorder(Protocol):
-    """Writes decisions down."""
+class Trail:
+    """Takes the decisions of one process. `write` notes them; without the audit log they are forgotten."""
+
+    def __init__(self) -> None:
+        self.write: Callable[[str, str, Facts], object] = lambda _action, _outcome, _facts: None
 
     def record(self, action: str, outcome: str, facts: Facts) -> None:
         """Note a decision.
@@ -57,18 +60,7 @@ class Recorder(Protocol):
             outcome: one word, such as `allowed`, `refused`, `accepted`.
             facts: about it.
         """
-
-
-class Trail:
-    """Takes the decisions of one process. Without a `log` they are forgotten."""
-
-    def __init__(self, log: Recorder | None = None) -> None:
-        self.log = log
-
-    def record(self, action: str, outcome: str, facts: Facts) -> None:
-        """Note a decision, as `Recorder.record`."""
-        if self.log is not None:
-            self.log.record(action, outcome, facts)
+        self.write(action, outcome, facts)
 
 
 class FewLines:

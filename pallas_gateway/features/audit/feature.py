@@ -54,7 +54,7 @@ class AuditFeature(Feature):
         self._own = AuditTrail()
         parent = gateway.parts.parent
         self._writer: AuditWriter = RemoteTrail(parent) if parent is not None else self._own
-        gateway.trail.log = self._writer
+        gateway.trail.write = self._writer.record
 
     @asynccontextmanager
     @override

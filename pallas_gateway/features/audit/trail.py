@@ -42,7 +42,7 @@ class AuditWriter(Protocol):
         """Note the end of a call that was admitted."""
 
     def record(self, action: str, outcome: str, facts: Entry) -> None:
-        """Note another decision; see `Recorder.record`."""
+        """Note another decision; see `Trail.record`."""
 
     async def state(self) -> AuditState | None:
         """Return the state of the log for the metrics; None while it is off."""
