@@ -74,22 +74,6 @@ class Limit:
         return self.at_once is None or self._held < self.at_once
 
 
-class Limits:
-    """The present limit of each agent, and that of the gateway under None.
-
-    A changed number is a new limit without holders: calls that hold a slot of the earlier one do not count.
-    """
-
-    def __init__(self) -> None:
-        self._limits: dict[str | None, Limit] = {}
-
-    def of(self, holder: str | None, at_once: int | None) -> Limit:
-        """Return the holder's limit; a new one if the number has changed."""
-        if (known := self._limits.get(holder)) is None or known.at_once != at_once:
-            known = self._limits[holder] = Limit(at_once)
-        return known
-
-
 class Slots:
     """The slots of one call; they are released while a question to its caller is open."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pallas_gateway.calls.asking.asking import AskRules
 from pallas_gateway.calls.spending import Prices
 from pallas_gateway.core import agent_specs
-from pallas_gateway.core.admission import Admission, Limit, Limits
+from pallas_gateway.core.admission import Admission, Limit
 from pallas_gateway.core.agent_state import AgentState, SharedServices, State
 from pallas_gateway.core.health.checker import HealthChecker, HealthRounds
 from pallas_gateway.core.health.verdict import Life, judge
@@ -123,7 +123,8 @@ class AgentSet:
         self._shared = shared
         self.supervisor: Supervisor | None = None
         """Starts the agents; None until `hosting`."""
-        self._limits = Limits()
+        self._limits: dict[str | None, Limit] = {}
+        """The present limit of each agent, and that of the gateway under None."""
         self._retiring: dict[str, HostedAgent] = {}
         """Agents that are no longer hosted and still answer earlier requests.
 
@@ -309,7 +310,7 @@ class AgentSet:
         if self.supervisor is None:
             raise AgentStartError("the gateway is not up")
         settings, gateway = configuration.deployment.agents[name], configuration.deployment.gateway
-        slots = self._limits.of(None, gateway.max_in_flight)
+        slots = self._limit(None, gateway.max_in_flight)
         admission = Admission(own=Limit(settings.max_in_flight), gateway=slots, queue_seconds=gateway.queue_seconds)
         agent = TriedAgent(name, settings, admission, self._shared_services())
         spec = agent_specs.agent_spec(configuration, replace(self._addresses, configuration=configuration), name)
@@ -363,8 +364,14 @@ class AgentSet:
 
     def _admission(self, name: str, settings: AgentSettings) -> Admission:
         gateway = self._configuration.deployment.gateway
-        own, shared = self._limits.of(name, settings.max_in_flight), self._limits.of(None, gateway.max_in_flight)
+        own, shared = self._limit(name, settings.max_in_flight), self._limit(None, gateway.max_in_flight)
         return Admission(own=own, gateway=shared, queue_seconds=gateway.queue_seconds)
+
+    def _limit(self, holder: str | None, at_once: int | None) -> Limit:
+        """Return the holder's limit; a new one, which calls of the earlier one do not count for, if it has changed."""
+        if (known := self._limits.get(holder)) is None or known.at_once != at_once:
+            known = self._limits[holder] = Limit(at_once)
+        return known
 
     def _shared_services(self) -> SharedServices:
         settings, shared = self._configuration.deployment.gateway, self._shared
