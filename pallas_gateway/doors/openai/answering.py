@@ -60,7 +60,8 @@ class Answering:
     http: tuple[Scope, Receive, Send]
     events: ServerSentEvents
     _texts: list[str] = field(default_factory=list)
-    _stream: _StreamedAnswer | None = None
+    _is_stream: bool = False
+    _has_begun: bool = False
     _answers: Answers = field(init=False)
     _wants_json: bool = False
 
@@ -78,8 +79,7 @@ class Answering:
         )
         self._wants_json = wants_json(request.parameters, agent.settings)
         self._answers = self.form.answers(asked.call_id, asked.agent, int(time()), request)
-        if value_in(self.document, "stream", bool):
-            self._stream = _StreamedAnswer(self.events, self._answers)
+        self._is_stream = bool(value_in(self.document, "stream", bool))
         return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
 
     async def _reply(self, call: RunningCall) -> Reply:
@@ -88,14 +88,14 @@ class Answering:
         Raises:
             CallFailedError: the call was cut off, `stopped` or `cancelled`.
         """
-        live = self._stream is not None and not self._wants_json
+        live = self._is_stream and not self._wants_json
         said, events = AnswerText(), EventQueue(StreamOptions(deltas=True), may_miss=())
         call.sink = AnswerSink(said, events)
         call.options = StreamOptions(deltas=live, text_seconds=LIVE_SECONDS)
         work = call.begin()
         work.add_done_callback(lambda _: events.close())
         try:
-            if self._stream is not None:
+            if self._is_stream:
                 self.events.keep_alive()
             async for event in events.events():
                 if isinstance(event, TextDelta) and not self._wants_json:
@@ -117,8 +117,8 @@ class Answering:
         elif isinstance(outcome, GatewayError):
             outcome = of_refusal(outcome)
         has_begun = await self.events.unwatch()
-        if self._stream is not None and (has_begun or not isinstance(outcome, OpenAiError)):
-            await self._stream.end(outcome)
+        if self._is_stream and (has_begun or not isinstance(outcome, OpenAiError)):
+            await self._end_stream(outcome)
         elif isinstance(outcome, OpenAiError):
             await outcome.response()(*self.http)
         else:
@@ -126,34 +126,20 @@ class Answering:
 
     async def _add(self, text: str) -> None:
         text = text.encode(errors="replace").decode()  # models write halves of surrogate pairs, which no JSON may hold
-        if self._stream is not None:
-            await self._stream.add(text)
+        if self._is_stream:
+            await self._begin()
+            await self._send(self._answers.more(text))
         else:
             self._texts.append(text)
 
-
-class _StreamedAnswer:
-    """Sends one answer as events."""
-
-    def __init__(self, stream: ServerSentEvents, answers: Answers) -> None:
-        self._stream = stream
-        self._answers = answers
-        self._has_begun = False
-
-    async def add(self, text: str) -> None:
-        """Send a piece of text."""
-        await self._begin()
-        await self._send(self._answers.more(text))
-
-    async def end(self, outcome: Reply | OpenAiError) -> None:
-        """Send the outcome and end the stream."""
+    async def _end_stream(self, outcome: Reply | OpenAiError) -> None:
         if isinstance(outcome, OpenAiError):
             await self._send(*self._answers.failed(outcome))
         else:
             await self._begin()
             await self._send(*self._answers.last(outcome))
-        await self._stream.data("[DONE]")
-        await self._stream.end()
+        await self.events.data("[DONE]")
+        await self.events.end()
 
     async def _begin(self) -> None:
         if not self._has_begun:
@@ -162,4 +148,4 @@ class _StreamedAnswer:
 
     async def _send(self, *documents: dict[str, Any]) -> None:
         for document in documents:
-            await self._stream.data(json.dumps(document, separators=(",", ":")), event=document.get("type"))
+            await self.events.data(json.dumps(document, separators=(",", ":")), event=document.get("type"))
