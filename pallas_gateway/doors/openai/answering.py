@@ -14,7 +14,7 @@ from pallas_gateway.calls.events.answer_text import LIVE_SECONDS, AnswerSink, An
 from pallas_gateway.calls.events.events import TextDelta
 from pallas_gateway.calls.events.queue import EventQueue, StreamOptions
 from pallas_gateway.core.running_call import RunningCall
-from pallas_gateway.doors.openai.answers import Answers, Completion
+from pallas_gateway.doors.openai.answers import Completion
 from pallas_gateway.doors.openai.errors import OpenAiError, of_failure, of_refusal
 from pallas_gateway.doors.openai.requests import AgentRequest, chat_request, value_in, wants_json
 from pallas_gateway.doors.openai.responses import ResponseAnswers, response_request
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.long_responses import ServerSentEvents
     from pallas_gateway.tasks import Parts
+
+
+type Answers = Completion | ResponseAnswers
+"""The bodies of one request's response: `whole`, or the documents of a stream."""
 
 
 class Form(NamedTuple):

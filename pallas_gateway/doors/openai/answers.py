@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import with_nested
 
@@ -55,30 +55,6 @@ def notes(reply: Reply, request: AgentRequest) -> Json:
     return {"pallas": told} if told else {}
 
 
-class Answers(Protocol):
-    """The bodies of one request's response: `whole`, or the documents of a stream."""
-
-    def whole(self, text: str, reply: Reply) -> Json:
-        """Return the body of an answer that is not streamed."""
-        ...
-
-    def first(self) -> list[Json]:
-        """Return what begins a stream."""
-        ...
-
-    def more(self, text: str) -> Json:
-        """Return a piece of text."""
-        ...
-
-    def last(self, reply: Reply) -> list[Json]:
-        """Return what follows the last text."""
-        ...
-
-    def failed(self, error: OpenAiError) -> list[Json]:
-        """Return what ends a stream that has begun without an answer."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Completion:
     """The bodies of a chat completion; `created` is in seconds of the epoch."""
@@ -89,6 +65,7 @@ class Completion:
     request: AgentRequest
 
     def whole(self, text: str, reply: Reply) -> Json:
+        """Return the body of an answer that is not streamed."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply)}
         return {
@@ -113,6 +90,7 @@ class Completion:
         return [ended, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply.usage)}]
 
     def failed(self, error: OpenAiError) -> list[Json]:
+        """Return what ends a stream that has begun without an answer."""
         return [error.body()]
 
     def _chunk(self, delta: Json, finish: str | None = None) -> Json:
