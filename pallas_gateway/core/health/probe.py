@@ -23,7 +23,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from pydantic import BaseModel, ValidationError
 
 from pallas_gateway import __version__, child_processes
-from pallas_gateway.http_answers import AnswerError, decoded, not_an_answer, refusal
+from pallas_gateway.http_answers import AnswerError, decoded, limit, not_an_answer, refusal
 from pallas_gateway.runtime.protocols import CANNOT_LIST
 from pallas_gateway.telemetry.redaction import quoted, shortened
 
@@ -204,7 +204,8 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 async def _answer(response: httpx.Response) -> dict[str, Any]:
-    """The JSON-RPC answer; {} if there is none. The client of the gateway limits its size."""
+    """The JSON-RPC answer; {} if there is none."""
+    await limit(response, most_bytes=_LONGEST_LINE)
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return _message(await response.aread())
     rest = bytearray()
