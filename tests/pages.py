@@ -15,7 +15,7 @@ PAGES = {
     "docs/operate/providers.md": "tests.e2e.provider_page:page",
     "docs/upstream.md": "tests.unit.changes.upstream_page:markdown",
     "docs/use/error-reasons.md": "tests.unit.reasons_page:markdown",
-    "docs/use/connect.md": "pallas_gateway.client.connect:markdown",
+    "docs/use/connect.md": "tests.client.connect_page:markdown",
     "docs/use/routes.md": "tests.unit.doors.http.routes_page:markdown",
 }
 """The function that returns the text of each."""
