@@ -118,27 +118,18 @@ def _word(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("-") or "agent"
 
 
-_TOOL_OF_ALL = "agent-{name}"
-
-
 def connect(
     client: Annotated[str | None, typer.Argument(help="The program to connect; without it, list them.")] = None,
-    named: Annotated[
-        str | None,
-        typer.Argument(metavar="[AGENT]", help="Agent to connect to. Default: all agents as one server."),
-    ] = None,
+    agent: Annotated[str | None, typer.Argument(help="Agent to connect to. Default: all agents as one server.")] = None,
     url: UrlOption = None,
     bearer: BearerOption = None,
-    agent: Annotated[str | None, typer.Option(help="The same as AGENT.")] = None,
 ) -> None:
     """Print how a program (Claude Code, Cursor, VS Code, ...) connects to a running gateway."""
     if client is None:
         table("CLIENT", "TITLE", rows=[(one.id, one.title) for one in programs()])
         return
-    if named is not None and agent not in (None, named):
-        raise UsageError(f"Name one agent: '{named}' or --agent {agent}.")
-    wanted = _client(client, named)
-    target = asyncio.run(_target(wanted, gateway_url(url), bearer, named or agent))
+    wanted = _client(client, agent)
+    target = asyncio.run(_target(wanted, gateway_url(url), bearer, agent))
     problem(wanted.how)
     result(wanted.filled(target))
     if (link := wanted.link_to(target)) is not None:
@@ -167,7 +158,7 @@ async def _target(client: ConnectedProgram, base_url: str, bearer: str | None, n
             raise UsageError(
                 f"Each agent of this gateway has a port of its own: name one, as in `connect {client.id} {one.name}`."
             )
-        tool = accepted(_TOOL_OF_ALL.format(name=one.name))
+        tool = accepted(f"agent-{one.name}")
         return Target(ALL_AGENTS_NAME, f"{base}/mcp", base, tool, needs_token=any(map(_needs_token, agents)))
     target = Target(one.name, public, base, needs_token=_needs_token(one))
     if not client.calls_a_tool:

@@ -28,7 +28,7 @@ def test_help_names_every_command(run: Command) -> None:
         ("serve", ["--config", "--host", "--port", "--public-url", "--per-port", "--agent"]),
         ("check", ["--config"]),
         ("agents", ["--url", "--bearer", "--json"]),
-        ("connect", ["--agent", "--url", "--bearer"]),
+        ("connect", ["--url", "--bearer"]),
         ("health", ["--url", "--bearer", "--json", "--watch", "--interval"]),
         ("calls", ["--url", "--bearer", "--json", "--watch", "--interval", "--recent", "--last"]),
         ("call", ["--image", "--history", "--conversation-id", "--bearer", "--url", "--json"]),
