@@ -12,7 +12,7 @@ from mcp.client import Client
 from mcp.client.stdio import stdio_client
 from mcp_types import TextContent
 
-from pallas_gateway.example.notes import MOST_FOUND, NOTES, find
+from pallas_gateway.example.downstream import MOST_FOUND, NOTES, find
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,15 +48,6 @@ async def test_answers_over_stdio_from_any_directory_and_leaves_nothing_there(tm
         shown = datetime.strptime(text, "%A, %Y-%m-%d, %H:%M UTC").replace(tzinfo=UTC)
         assert abs((datetime.now(UTC) - shown).total_seconds()) < 120
     assert list(tmp_path.iterdir()) == []
-
-
-async def test_tells_the_model_what_to_do_after_its_mistake(tmp_path: Path) -> None:
-    async with library(tmp_path) as client:
-        assert await called(client, "search", {"query": " "}) == (
-            True,
-            "Give a query: a few words or a question, as text.",
-        )
-        assert await called(client, "later", {}) == (True, "There is no tool 'later'. Use search or now.")
 
 
 @pytest.mark.parametrize(
