@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pallas_gateway.client.agents.definitions import body_of, definition_in
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask
-from pallas_gateway.client.gateway_client import UnreachableError, fetch_readiness
+from pallas_gateway.client.gateway_client import UnreachableError
 from pallas_gateway.client.output import shown
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.yaml.editing import rendered
@@ -109,11 +109,7 @@ class AgentsClient:
             DatabaseAwayError: the gateway cannot list them all now.
         """
         document = _mapping(self._ask("GET", "").document)
-        # The list comes first: what was away before it, and is back, has not made it incomplete afterwards.
-        if (
-            document.get("incomplete") is True
-            or asyncio.run(fetch_readiness(self.url, self.bearer)).lacks_stored_agents
-        ):
+        if document.get("incomplete") is True:
             raise DatabaseAwayError(
                 f"The database of {self.url} cannot be used now, so agents may be missing. Try again later."
             )
