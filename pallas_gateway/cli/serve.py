@@ -150,9 +150,11 @@ def announcement(gateway: Gateway) -> str:
 
 def _commands(gateway: Gateway, agent: str) -> list[str]:
     """Return the lines with commands that reach the gateway."""
-    url, lines = _url_of_commands(gateway.configuration), []
+    configuration, lines = gateway.configuration, []
+    # A sign-in requires the URL for which its tokens are issued.
+    url = configuration.public_base_url if configuration.signs_in else for_this_machine(configuration)
     options = "" if url == DEFAULT_URL else f" --url {url}"
-    if gateway.configuration.signs_in:
+    if configuration.signs_in:
         lines.append(f"Sign in:    pallas-gateway login --url {url}")
     elif gateway.authenticator is not None:
         options += " --bearer TOKEN"
@@ -161,13 +163,3 @@ def _commands(gateway: Gateway, agent: str) -> list[str]:
         f"Talk:       pallas-gateway chat {agent}{options}",
         f"Try:        pallas-gateway call {agent} 'Hello'{options}",
     ]
-
-
-def _url_of_commands(configuration: Configuration) -> str:
-    """Return the URL of this machine, unless `login` requires the public one, for which its tokens are then stored."""
-    from pallas_gateway.client.sign_in.signing import is_same_gateway  # noqa: PLC0415  `--help` does not load it
-
-    url, auth = for_this_machine(configuration), configuration.deployment.gateway.auth
-    names_resource = configuration.signs_in and auth is not None and auth.console_send_resource
-    is_refused = names_resource and not is_same_gateway(configuration.public_base_url, url)
-    return configuration.public_base_url if is_refused else url
