@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -13,20 +12,16 @@ from urllib.parse import quote
 
 import typer
 from pydantic import BaseModel, BeforeValidator, Field
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.gateway_api import ApiRefusedError, request
 from pallas_gateway.client.gateway_client import BearerOption, UnavailableError, UnreachableError
-from pallas_gateway.client.output import counted, local_time, problem, result, shown, table
+from pallas_gateway.client.output import counted, local_time, problem, redrawn, result, shown, table, table_lines
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 PATH = "/api/v1/calls"
 MOST_RECENT = 1000
@@ -156,12 +151,12 @@ async def watch_calls(asked: CallList, interval: float) -> NoReturn:
     """
     before: list[RemoteCall] = []
     now, trouble, told = await asked.fetch(), "", ""
-    with _watching(Console(highlight=False, markup=False)) as show_all:
+    with redrawn() as draw:
         while True:
             stamp = datetime.now().astimezone().strftime("%H:%M:%S")
-            if show_all is not None:
+            if draw is not None:
                 heading = f"{asked.url} at {stamp}: {counted(len(now), 'call')}. {trouble or asked.note}"
-                show_all(now, heading.rstrip())
+                draw("\n".join([heading, *table_lines(*RUNNING_COLUMNS, rows=running_lines(now))]))
             else:
                 gone = {one.id for one in before} - {one.id for one in now}
                 lines = [*changes(before, now, await _outcomes(asked) if gone else [])]
@@ -183,23 +178,6 @@ async def _outcomes(asked: CallList) -> list[RemoteCall]:
         return await asked.fetch(MOST_RECENT)
     except GatewayError:  # they are shown without their outcome
         return []
-
-
-@contextmanager
-def _watching(console: Console) -> Iterator[Callable[[Sequence[RemoteCall], str], None] | None]:
-    """Yield a function that shows calls in place under a heading; None without a terminal."""
-    if not console.is_terminal:
-        yield None
-        return
-    with Live(console=console, auto_refresh=False, transient=False) as live:
-        yield lambda found, heading: live.update(_drawn(found, heading), refresh=True)
-
-
-def _drawn(found: Sequence[RemoteCall], heading: str) -> Table:
-    grid = Table(*RUNNING_COLUMNS, title=Text(heading), title_justify="left", box=None, header_style="bold")
-    for line in running_lines(found):
-        grid.add_row(*map(Text, line))
-    return grid
 
 
 RUNNING_COLUMNS = ("CALL", "AGENT", "CALLER", "API", "STEP", "SECONDS", "TOKENS", "STATE", "WORKER")

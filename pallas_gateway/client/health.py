@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.agent_client import health_document
@@ -31,12 +26,12 @@ from pallas_gateway.client.gateway_client import (
     fetch_agents,
     find_agent,
 )
-from pallas_gateway.client.output import counted, local_time, result, table, without_controls
+from pallas_gateway.client.output import counted, local_time, redrawn, result, table, table_lines
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 NO_ACCESS = "no access"
 ROUND_SECONDS = 20.0
@@ -140,12 +135,17 @@ async def ask_for_ever(asking: Asking, interval: float) -> NoReturn:
     """
     await asking.ask()
     memory = MemoryUse()
-    with watching(Console(highlight=False, markup=False)) as show:
+    with redrawn() as draw:
         while True:
             now = datetime.now().astimezone().strftime("%H:%M:%S")
             heading = f"{asking.url} at {now}" + (f": {asking.problem} Shown is what was." if asking.problem else "")
-            show(memory.recall(rows_of(asking.latest), now), heading)
-            sys.stdout.flush()
+            rows = memory.recall(rows_of(asking.latest), now)
+            text = "\n".join([heading, *table_lines(*_COLUMNS, rows=rows)])
+            if draw is not None:
+                draw(text)
+            else:  # one table after the other
+                result(f"{text}\n")
+                sys.stdout.flush()
             await asyncio.sleep(interval)
             await asking.ask_again()
 
@@ -164,15 +164,6 @@ async def _health_of(agent: RemoteAgent, bearer: str | None) -> HealthAnswer:
     return HealthAnswer(document, monotonic() - started)
 
 
-_STYLES = {
-    "ok": "green",
-    "degraded": "yellow",
-    "unreachable": "yellow",
-    "unlisted": "yellow",
-    "refuses": "yellow",
-    "failed": "yellow",
-    "error": "red",
-}
 _COLUMNS = ("AGENT", "SERVER", "STATE", "STATUS", "LATENCY", "SINCE", "LAST ERROR")
 
 
@@ -280,31 +271,3 @@ class MemoryUse:
                 self.errors[place] = f"{row.error} (last at {now})"
             shown.append(row if row.error else row._replace(error=self.errors.get(place, "")))
         return shown
-
-
-@contextmanager
-def watching(console: Console) -> Iterator[Callable[[Sequence[HealthRow], str], None]]:
-    """Yield a function that shows rows under a heading: in place on a terminal, else as one table after the other."""
-    if not console.is_terminal:
-        yield _print_plain
-        return
-    with Live(console=console, auto_refresh=False, transient=False) as live:
-        yield lambda rows, heading: live.update(drawn(rows, heading), refresh=True)
-
-
-def _print_plain(rows: Sequence[HealthRow], heading: str) -> None:
-    result(heading)
-    table(*_COLUMNS, rows=rows)
-    result("")
-
-
-def drawn(rows: Sequence[HealthRow], heading: str) -> Table:
-    """Return the rows as a table for a terminal."""
-    grid = Table(*_COLUMNS, title=Text(heading), title_justify="left", box=None, header_style="bold")
-    for row in rows:
-        agent, *others, status, latency, since, error = row
-        name = Text("" if row.server else without_controls(agent))
-        cells = [Text(without_controls(cell)) for cell in (*others, status, latency, since, error)]
-        cells[2].stylize(_STYLES.get(status, ""))
-        grid.add_row(name, *cells)
-    return grid

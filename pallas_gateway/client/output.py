@@ -19,7 +19,7 @@ from rich.cells import cell_len
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 CANCELLED = "cancelled"
 _BETWEEN_COLUMNS = "   "
@@ -132,3 +132,18 @@ def table_lines(*columns: str, rows: Iterable[tuple[str, ...]]) -> list[str]:
         [text + " " * (width - cell_len(text)) for text, width in zip(line, widths, strict=True)] for line in lines
     )
     return [_BETWEEN_COLUMNS.join(cells).rstrip() for cells in padded]
+
+
+@contextlib.contextmanager
+def redrawn() -> Iterator[Callable[[str], None] | None]:
+    """Yield a function that shows a text in place of the one before it; None if stdout is no terminal."""
+    from rich.console import Console  # noqa: PLC0415  for `--watch` only
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        yield None
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield lambda text: live.update(Text(without_controls(text), no_wrap=True, overflow="ellipsis"), refresh=True)

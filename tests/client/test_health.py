@@ -1,6 +1,5 @@
 """What `health` and `health --watch` show of agents, their downstreams and their model's provider."""
 
-import io
 import json
 import signal
 import time
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any, override
 
 import pytest
-from rich.console import Console
 
 from pallas_gateway.client import health as command
 from pallas_gateway.client.gateway_client import GatewayRefusedError, UnavailableError, UnreachableError
@@ -17,14 +15,11 @@ from pallas_gateway.client.health import (
     Asking,
     HealthAnswer,
     HealthAnswers,
-    HealthRow,
     MemoryUse,
     NoAgentsError,
     ask_for_ever,
-    drawn,
     print_answers,
     rows_of,
-    watching,
 )
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.commands import Command, Program, started
@@ -138,43 +133,6 @@ def test_the_last_error_stays_with_its_time_until_there_is_another() -> None:
     well, sick = rows_of(answers(echo=WELL)), rows_of(answers(echo=FAILED))
     shown = [memory.recall(rows, f"12:00:0{second}")[0].error for second, rows in enumerate([well, sick, well, well])]
     assert shown == ["", "no key", "no key (last at 12:00:01)", "no key (last at 12:00:01)"]
-
-
-def rendered(rows: list[HealthRow]) -> str:
-    console = Console(file=io.StringIO(), width=200, color_system=None)
-    console.print(drawn(rows, "here at noon"))
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return output.getvalue()
-
-
-def test_a_drawn_table_has_it_all_and_reads_nothing_as_markup() -> None:
-    text = rendered(rows_of(answers(research={**SICK, "message": "[red]no[/red]"})))
-    assert "here at noon" in text
-    for word in ("research", "tools", "graph", "unreachable", "3.000 s", "no answer within 3 s", "[red]no[/red]"):
-        assert word in text
-
-
-def test_on_a_terminal_the_table_is_drawn_in_place() -> None:
-    output = io.StringIO()
-    rows = rows_of(answers(echo=WELL))
-    with watching(Console(file=output, force_terminal=True, width=120)) as show:
-        for _ in range(2):
-            show(rows, "here")
-    assert output.getvalue().count("AGENT") >= 2
-    assert "\x1b[1A" in output.getvalue()  # the cursor went up again
-
-
-def test_elsewhere_each_round_is_a_plain_table(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of(answers(echo=WELL))
-    with watching(Console(file=io.StringIO())) as show:
-        for heading in ("first", "second"):
-            show(rows, heading)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line in ("first", "second")] == ["first", "second"]
-    assert [line.split() for line in lines if line.startswith("echo")] == [
-        ["echo", "ready", "ok", "0.250", "s", "2026-11-03", "17:28:40"]
-    ] * 2
 
 
 class Rounds(Asking):
