@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pallas_gateway.calls.conversation import parse_history
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.agent_client import AgentClient, CallResult
 from pallas_gateway.client.call_settings import PARAMS, SettingsOption, values_of, without_effect
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mcp_types import CallToolResult
-
-_SHOWN_ROWS = 5
 
 
 def call(
@@ -100,6 +97,8 @@ def _print(answer: CallResult, shown: str) -> None:
     if answer.is_error:
         problem(answer.text)
         return
+    if skipped := answer.meta.get("history_skipped"):
+        problem(f"(malformed entries of the history that were skipped: {skipped})")
     if notes := without_effect(answer.params):
         problem(f"({notes})")
     if not (sys.stdout.isatty() and shown == answer.text):  # else the terminal shows it already
@@ -113,11 +112,4 @@ def _history(path: Path) -> list[Any]:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(rows, list):
         raise UsageError(f"{path}: must be a list of {{role, content}} objects.")
-    from pallas_gateway.tasks import at_once  # noqa: PLC0415  `--help` loads this module
-
-    _, skipped = at_once(parse_history(rows))  # as the gateway will, which counts them only
-    for row in skipped.first[:_SHOWN_ROWS]:
-        problem(f"({path}: entry {row.index} is skipped: {row.why})")
-    if skipped.count > _SHOWN_ROWS:
-        problem(f"({path}: {skipped.count - _SHOWN_ROWS} more entries are skipped)")
     return rows

@@ -151,19 +151,13 @@ def test_a_message_may_come_from_standard_input(asking: Command, monkeypatch: py
     assert asking("call", "echo", "-").out == "two\nlines\n"
 
 
-def test_entries_of_history_that_are_skipped_are_named(asking: Command) -> None:
+def test_entries_of_history_that_are_skipped_are_counted(asking: Command) -> None:
     fine = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
-    rows = [*fine, {"role": "system", "content": "x"}, {"role": "user"}, *(["no"] * 5)]
-    Path("history.json").write_text(json.dumps(rows))
+    Path("history.json").write_text(json.dumps([*fine, {"role": "system", "content": "x"}, "no"]))
     ran = asking("call", "echo", "and now?", "--history", "history.json")
     assert (ran.code, ran.out) == (0, "and now?\n")
-    assert ran.err.splitlines() == [
-        "(history.json: entry 2 is skipped: role must be 'user' or 'assistant', got 'system')",
-        "(history.json: entry 3 is skipped: content is missing)",
-        *(f"(history.json: entry {n} is skipped: entry must be an object, got str)" for n in (4, 5, 6)),
-        "(history.json: 2 more entries are skipped)",
-        "echo step 1 (llm)",
-    ]
+    said = "(malformed entries of the history that were skipped: 2)"
+    assert ran.err.splitlines() == ["echo step 1 (llm)", said]
 
 
 def test_images_are_sent_along(asking: Command) -> None:
