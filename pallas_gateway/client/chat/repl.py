@@ -19,11 +19,10 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from pallas_gateway.client.agent_client import AgentClient
 from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, values_of
 from pallas_gateway.client.chat.chat_commands import COMMANDS, go_on, read, resume, thread_name
-from pallas_gateway.client.chat.chat_files import ChatFiles, StoreError
+from pallas_gateway.client.chat.chat_files import ChatFiles, StoreError, import_older, older_path
 from pallas_gateway.client.chat.command import ChatOptions
 from pallas_gateway.client.chat.kept_conversation import KeptConversation
 from pallas_gateway.client.chat.local_conversation import LocalConversation
-from pallas_gateway.client.chat.older_chats import import_older, older_path
 from pallas_gateway.client.chat.screen import Screen
 from pallas_gateway.client.output import CANCELLED, counted, problem
 from pallas_gateway.client.private_files import state_folder
