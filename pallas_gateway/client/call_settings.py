@@ -7,11 +7,11 @@ would fail, and in a chat every later one. The gateway checks the contents of li
 from __future__ import annotations
 
 import json
-import operator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from pallas_gateway.calls.forms import misfit_of_field
 from pallas_gateway.calls.parameters import listed_names, schemas_by_name
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.model.parameters import parameter_name
@@ -33,12 +33,6 @@ _KINDS = {
     "number": "a number",
     "object": "a JSON object",
     "string": "a text",
-}
-_BOUNDS = {
-    "minimum": operator.ge,
-    "exclusiveMinimum": operator.gt,
-    "maximum": operator.le,
-    "exclusiveMaximum": operator.lt,
 }
 
 type Schemas = Mapping[str, Mapping[str, Any]]
@@ -84,22 +78,15 @@ def name_in(offered: Container[str], name: str) -> str:
 
 
 def value_of(name: str, text: str, offered: Schemas) -> Any:
-    """Return the value of `text`: parsed as JSON if that has an accepted type, else the text itself.
+    """Return the value of `text`: parsed as JSON if that is accepted, else the text itself, else texts between commas.
 
     Raises:
         UsageError: the agent takes no such parameter, or no such value.
     """
     schema = schema_of(name, offered)
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    if _is_taken(value, schema):
-        return value
-    if _is_taken(text, schema):
-        return text
-    if _is_taken([], schema):
-        return [one.strip() for one in text.split(",")]
+    for value in (_json_in(text), text, [one.strip() for one in text.split(",")]):
+        if any(_is_of(value, form) for form in _forms(schema)):
+            return value
     raise UsageError(f"{name} takes {described(schema)}, not {text:.60}.")
 
 
@@ -170,34 +157,31 @@ def _forms(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield {**schema, "type": type_}
 
 
-def _is_taken(value: Any, schema: Mapping[str, Any]) -> bool:
-    return any(_is_of(value, form) for form in _forms(schema))
+def _json_in(text: str) -> Any:
+    """Return the value of JSON text, and other text as it is."""
+    try:
+        return json.loads(text, parse_constant=_no_json)
+    except ValueError:
+        return text
+
+
+def _no_json(constant: str) -> NoReturn:
+    """Refuse `NaN` and `Infinity`, which Python reads as numbers."""
+    raise ValueError(constant)
 
 
 def _is_of(value: Any, form: Mapping[str, Any]) -> bool:
-    if form["type"] is None:
-        return True
-    if isinstance(value, bool) or value is None:
-        return bool(form["type"] == ("null" if value is None else "boolean"))
-    if isinstance(value, str):
-        return form["type"] == "string" and value in form.get("enum", [value])
-    if isinstance(value, (int, float)):
-        kinds = {"integer", "number"} if isinstance(value, int) else {"number"}
-        return form["type"] in kinds and _is_within(value, form)
-    return bool(form["type"] == ("array" if isinstance(value, list) else "object"))
-
-
-def _is_within(value: float, form: Mapping[str, Any]) -> bool:
-    return value in form.get("enum", [value]) and all(
-        holds(value, form[bound]) for bound, holds in _BOUNDS.items() if bound in form
-    )
+    kind = form["type"]
+    if kind in ("null", "object"):
+        return value is None if kind == "null" else isinstance(value, dict)
+    return kind is None or misfit_of_field(form, value) is None
 
 
 def _kind(form: Mapping[str, Any]) -> str:
     if "enum" in form:
         return "one of " + ", ".join(str(one) for one in form["enum"])
     kind = _KINDS.get(str(form["type"]), str(form["type"]))
-    if "minimum" in form and "maximum" in form:
-        return f"{kind} from {form['minimum']} to {form['maximum']}"
-    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-    return ", ".join([kind, *(f"{word} {form[bound]}" for bound, word in words.items() if bound in form)])
+    least, most = form.get("minimum"), form.get("maximum")
+    if least is not None and most is not None:
+        return f"{kind} from {least} to {most}"
+    return kind if least is None else f"{kind}, at least {least}"
