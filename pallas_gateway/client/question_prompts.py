@@ -94,16 +94,9 @@ class PreparedAnswers:
 
 
 def _named(given: str, fields: Sequence[FormField]) -> FormField | None:
-    """Return the field of that key, else of that title, else the only one that has either in other case."""
-    folded = given.casefold()
-    for matching in (
-        [field for field in fields if field.name == given],
-        [field for field in fields if field.title == given],
-        [field for field in fields if folded in (field.name.casefold(), field.title.casefold())],
-    ):
-        if matching:
-            return matching[0] if len(matching) == 1 else None
-    return None
+    """Return the only field of that key, else of that title."""
+    named = [field for field in fields if field.name == given] or [field for field in fields if field.title == given]
+    return named[0] if len(named) == 1 else None
 
 
 type Read = Callable[[str, bool], Awaitable[str]]
