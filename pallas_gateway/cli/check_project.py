@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _MAY_BE_UNSET = ("api_key", "base_url")
 """Keys of a provider; without a value it is not used, or at its own address."""
-_MAY_LACK_A_SETTING = {"start_failed", "bad_declaration"}
-"""Reasons of a failed start that a setting may cure. For others, the module has to change."""
 
 
 @dataclass
@@ -161,7 +159,6 @@ async def _start_all(
     from pallas_gateway.cli.check_online import online_checks  # noqa: PLC0415  as in `serve`
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
 
-    needs_file = False
     fastagent = configuration.fastagent
     starting = FastAgentRuntime(
         config_file=configuration.named_fastagent_file,
@@ -184,18 +181,12 @@ async def _start_all(
             checks.default = default
         for name in configuration.deployment.agents:
             if not any(_is_of_its_start(path, name) for path in found.reported):
-                needs_file |= await _start(configuration, runtime, name, found, checks) in _MAY_LACK_A_SETTING
+                await _start(configuration, runtime, name, found, checks)
         if checks is not None:
             await checks.check_unused(providers)
     found.warnings.extend(_unknown_models(configuration, found, default.model if default else None))
     if not found.problems and not found.reported:  # else an agent may be missing, and its models with it
         found.warnings.extend(unknown_models(configuration, found.models))
-    if needs_file and configuration.fastagent.path is None:
-        message = (
-            "no such file in the working directory or in the folder of agents.yaml; "
-            "`default_model` and `mcp.servers` are read from it"
-        )
-        found.warn(Problem("fastagent.config.yaml", None, "", message))
 
 
 def _is_of_its_start(path: str, agent: str) -> bool:
@@ -217,8 +208,8 @@ def _add_setting(fastagent: FastAgentFile, path: str, message: str, found: Findi
 
 async def _start(
     configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, checks: Online | None
-) -> str | None:
-    """Start one agent and add findings; return the reason if it failed."""
+) -> None:
+    """Start one agent and add findings."""
     from pallas_gateway.core.agent_specs import agent_spec  # noqa: PLC0415  as in `serve`
 
     settings = configuration.deployment.agents[name]
@@ -238,8 +229,6 @@ async def _start(
             _add_setting(configuration.fastagent, setting, message, found)
         for key, message in error.places or (() if error.settings else ((made_of, str(error)),)):
             found.problems.append(configuration.problem(f"agents.{name}.{key}", message))
-        return error.reason
-    return None
 
 
 def _unknown_models(configuration: Configuration, found: Findings, default: str | None) -> Iterator[Problem]:

@@ -352,20 +352,7 @@ def test_a_project_without_fast_agents_file_and_without_a_model_is_told_where_to
     assert lines_of(ran.err) == [
         f"agents.yaml:{line_of_module(project, 'echo')}: agents.echo.module: agent 'echo' failed to start: no model is "
         "configured; set `default_model` in fastagent.config.yaml, or `model=` on the agent",
-        "fastagent.config.yaml: warning: no such file in the working directory or in the folder of agents.yaml; "
-        "`default_model` and `mcp.servers` are read from it",
     ]
-
-
-def test_a_missing_file_of_fast_agents_is_not_blamed_for_a_module_that_is_not_there(run: Command, folder: Path) -> None:
-    project_in(folder, {"echo": Agent(model="passthrough")})
-    Path("fastagent.config.yaml").unlink()
-    agents = Path("agents.yaml")
-    agents.write_text(agents.read_text().replace("module: ", "module: no_", 1))
-    ran = run("check")
-    assert ran.code == 2
-    assert f" in {folder}, and none is installed" in ran.err
-    assert "fastagent.config.yaml" not in ran.err
 
 
 def test_a_project_whose_agents_name_their_models_needs_no_file_of_fast_agents(run: Command, folder: Path) -> None:
