@@ -20,8 +20,7 @@ from pallas_gateway.client.call_settings import (
     table_of,
     value_of,
 )
-from pallas_gateway.client.chat import transcript
-from pallas_gateway.client.chat.chat_turns import Chat
+from pallas_gateway.client.chat.chat_turns import RECALLED_TURNS, Chat, as_json, as_markdown, listed, recalled
 from pallas_gateway.client.gateway_api import fetch_server_tools
 from pallas_gateway.client.health import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, one_line, table
@@ -193,7 +192,7 @@ async def _save(conversation: Conversation, rest: str) -> None:
 async def _threads(conversation: Conversation, _rest: str) -> None:
     threads = await conversation.threads()
     if threads:
-        table("", "THREAD", "TURNS", "LAST (UTC)", "BEGINS", rows=transcript.listed(threads, conversation.thread))
+        table("", "THREAD", "TURNS", "LAST (UTC)", "BEGINS", rows=listed(threads, conversation.thread))
     else:
         conversation.screen.note(f"No threads with {conversation.client.agent} yet.")
 
@@ -223,9 +222,9 @@ async def go_on(conversation: Conversation, thread: ChatThread) -> None:
     screen = conversation.screen
     turns = await conversation.switch_to(thread)
     screen.note(f"Thread {thread.label}, {counted(len(turns), 'turn')}.")
-    if (hidden := len(turns) - transcript.RECALLED_TURNS) > 0:
+    if (hidden := len(turns) - RECALLED_TURNS) > 0:
         screen.note(f"({counted(hidden, 'earlier turn')} not shown; /export shows all)")
-    for line in transcript.recalled(turns, conversation.client.agent):
+    for line in recalled(turns, conversation.client.agent):
         screen.note(line)
     if conversation.parameters:
         screen.note(f"Its parameters: {_shown(conversation.parameters)}")
@@ -237,7 +236,7 @@ async def _export(conversation: Conversation, rest: str) -> None:
     if conversation.thread is None:
         raise UsageError("Nothing has been said yet.")
     path = path_and_text(rest)[0] if rest else None
-    form = transcript.as_json if path is not None and path.suffix == ".json" else transcript.as_markdown
+    form = as_json if path is not None and path.suffix == ".json" else as_markdown
     thread = conversation.thread
     text = form(Chat(*conversation.place, thread.id, thread.name, tuple(await conversation.turns())))
     if path is None:

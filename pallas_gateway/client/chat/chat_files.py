@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pallas_gateway.client.chat.chat_turns import NO_ANSWER
-from pallas_gateway.client.chat.transcript import as_json, from_json
+from pallas_gateway.client.chat.chat_turns import NO_ANSWER, as_json, from_json
 from pallas_gateway.client.output import problem
 from pallas_gateway.client.private_files import lock_now, replace_file
 from pallas_gateway.errors import GatewayError
