@@ -18,7 +18,7 @@ from pallas_gateway.client.gateway_client import (
     fetch_agents,
     fetch_readiness,
 )
-from pallas_gateway.client.sign_in import authorization_server, renewal
+from pallas_gateway.client.sign_in import authorization_server
 from pallas_gateway.client.sign_in.authorization_server import Offer, login_of
 from pallas_gateway.client.sign_in.logins import Login, Logins, LoginsError, default_path, gateway_key, stored_token
 from pallas_gateway.errors import GatewayError
@@ -176,7 +176,7 @@ async def issuer(logins: Logins, *, valid_seconds: float = 300) -> AsyncGenerato
 async def test_a_valid_token_is_used_while_its_renewal_takes_long_and_the_renewal_is_stored_later(
     logins: Logins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewal, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(authorization_server, "WAIT_SECONDS", 0.05)
     async with issuer(logins) as server:
         assert await stored_token("http://a") == TOKEN
         await server.gate.wait_for_entered()
@@ -197,7 +197,7 @@ async def silent(scope: Scope, receive: Receive, send: Send) -> None:
 async def test_a_server_that_does_not_answer_is_not_asked_again_for_a_while_by_any_process(
     app: ASGIApp, logins: Logins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewal, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(authorization_server, "WAIT_SECONDS", 0.2)
     recorder = Recorder(app)
     with reserved_port() as port:
         async with serve_app(recorder, port=port):
@@ -210,7 +210,7 @@ async def test_a_server_that_does_not_answer_is_not_asked_again_for_a_while_by_a
             assert await stored_token("http://a") == TOKEN
             assert len(recorder.requests) == asked > 0
             pause = logins.all()["http://a"].renew_at
-            assert pause == pytest.approx(time.time() + renewal.PAUSE_SECONDS, abs=25)
+            assert pause == pytest.approx(time.time() + authorization_server.PAUSE_SECONDS, abs=25)
             async with logins.locked():
                 logins.put("http://a", replace(valid, expires_at=0, renew_at=pause))
             monkeypatch.setattr(authorization_server, "REGISTRY_SECONDS", 0.2)

@@ -198,7 +198,7 @@ async def stored_token(base_url: str) -> str | None:
     logins = Logins.of_user()
     login = logins.find(base_url)
     if login is not None and login.is_due:
-        from pallas_gateway.client.sign_in.renewal import renewed  # noqa: PLC0415  most requests need none
+        from pallas_gateway.client.sign_in.authorization_server import renewed  # noqa: PLC0415  most requests need none
 
         login = await renewed(logins, base_url, login)
     return login.access_token if login is not None else None
