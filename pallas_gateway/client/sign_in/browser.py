@@ -35,13 +35,8 @@ _LARGEST_HEAD = 16_384
 _HEAD_SECONDS = 10.0
 _MOST_CONNECTIONS = 16
 _DONE = "The answer has arrived. Close this page and return to the terminal."
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>Pallas Gateway</title>
-<main><h1>Pallas Gateway</h1><p>{text}</p></main></html>
-"""
 _HEADERS = (
-    "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"
+    "Content-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"
     "X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n"
     "Connection: close\r\n"
 )
@@ -185,5 +180,5 @@ def _answer_to(head: bytes, state: str, answer: asyncio.Future[dict[str, str]]) 
 
 
 def _response(status: HTTPStatus, text: str) -> bytes:
-    body = _PAGE.format(text=text).encode()
+    body = text.encode()
     return f"HTTP/1.1 {status.value} {status.phrase}\r\n{_HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body
