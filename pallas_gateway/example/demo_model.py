@@ -26,7 +26,7 @@ from fast_agent.llm.usage_tracking import CompletionTokenUsage, PromptTokenUsage
 from fast_agent.mcp.helpers.content_helpers import tool_result_text_for_llm
 from fast_agent.mcp.prompt import Prompt
 from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
-from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, ImageContent, Tool
+from mcp_types import CallToolRequest, CallToolRequestParams, ImageContent, Tool
 
 NAME = "pallas-demo"
 SPEC = f"fast-agent.{NAME}"
@@ -214,25 +214,16 @@ class DemoLLM(PassthroughLLM):
         else:
             decision = decide(situation_of(multipart_messages, tools or []))
         self._stream(decision.text)
-        self._count_tokens(multipart_messages, request_params, tools or [], decision)
+        self._count_tokens(multipart_messages, decision)
         return _as_message(decision)
 
     def _stream(self, text: str) -> None:
         for word in re.findall(r"\S+\s*", text):
             self._notify_stream_listeners(StreamChunk(word))
 
-    def _count_tokens(
-        self,
-        messages: Sequence[PromptMessageExtended],
-        params: RequestParams | None,
-        tools: Sequence[Tool],
-        decision: Decision,
-    ) -> None:
-        """Report an estimated usage, with the prompt of the previous turn as read from a cache."""
-        instruction = (params.system_prompt if params else None) or ""
-        offered = "".join(f"{tool.name}{tool.description}{tool.input_schema}" for tool in tools)
-        conversation = "".join(_text_of(message) for message in messages)
-        total = _tokens(instruction + offered + conversation)
+    def _count_tokens(self, messages: Sequence[PromptMessageExtended], decision: Decision) -> None:
+        """Report the tokens of the texts, as an estimate, with the prompt of the previous turn as read from a cache."""
+        total = _tokens("".join(message.all_text() for message in messages))
         turns = self.usage_accumulator.turns
         cached = min(total, turns[-1].prompt.total or 0) if turns else 0
         usage = TurnUsage(
@@ -274,11 +265,6 @@ def _as_message(decision: Decision) -> PromptMessageExtended:
     }
     stop_reason = LlmStopReason.TOOL_USE if calls else LlmStopReason.END_TURN
     return Prompt.assistant(decision.text, tool_calls=calls, stop_reason=stop_reason)
-
-
-def _text_of(message: PromptMessageExtended) -> str:
-    results: Sequence[CallToolResult] = list((message.tool_results or {}).values())
-    return message.all_text() + "".join(tool_result_text_for_llm(result) for result in results)
 
 
 def _tokens(text: str) -> int:
