@@ -14,7 +14,7 @@ import typer
 from pydantic import BaseModel, BeforeValidator, Field
 
 from pallas_gateway.client.address import UrlOption, gateway_url
-from pallas_gateway.client.gateway_api import ApiRefusedError, request
+from pallas_gateway.client.gateway_api import ApiRefusedError, reading, request
 from pallas_gateway.client.gateway_client import BearerOption, UnavailableError, UnreachableError
 from pallas_gateway.client.output import counted, local_time, problem, redrawn, result, shown, table, table_lines
 from pallas_gateway.client.usage import UsageError
@@ -51,12 +51,10 @@ class CallList:
             GatewayError: the gateway does not answer, or refuses.
         """
         document = await self.document(recent)
-        try:
+        with reading(self.url, PATH):
             self.missing = [int(number) for number in document.get("missing", ())]
             self.tasks_missing = bool(document.get("tasksMissing"))
             return [RemoteCall.model_validate(one) for one in document["calls"]]
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise UnreachableError(f"What answers at {self.url}{PATH} is not a list of calls.") from error
 
     async def document(self, recent: int | None = None) -> Any:
         """Return the list as it is; raises as `fetch`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.urls import AGENT_DETAILS, bypass_proxies
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 
     import httpx
 
@@ -110,9 +110,20 @@ async def ask(
         raise await _refusal(base_url, path, response, bearer)
     if not response.content:
         return Response(None)
-    try:
+    with reading(base_url, path):
         return Response(response.json(), response.headers.get("etag"))
-    except (ValueError, RecursionError) as error:
+
+
+@contextmanager
+def reading(base_url: str, path: str) -> Iterator[None]:
+    """Read an answer, which may be of another form.
+
+    Raises:
+        UnreachableError: it is.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise UnreachableError(f"What answers at {base_url}{path} is not a gateway.") from error
 
 

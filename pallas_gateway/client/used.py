@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,15 +11,14 @@ import typer
 
 from pallas_gateway.calls.permit import duration_text
 from pallas_gateway.client.address import UrlOption, gateway_url
-from pallas_gateway.client.gateway_api import request
-from pallas_gateway.client.gateway_client import BearerOption, UnreachableError
+from pallas_gateway.client.gateway_api import reading, request
+from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import problem, result, shown, table
 from pallas_gateway.client.usage import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    type _TableOfDays = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+    type _Lines = list[tuple[str, ...]]
+    type _Tables = list[tuple[str, tuple[str, ...], _Lines]]
 
 PATH = "/api/v1/usage"
 _NUMBERS = ("CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST")
@@ -55,65 +53,57 @@ def usage(
     if as_json:
         result(json.dumps(document, indent=2))
         return
-    with _reading(base_url):
-        tables = _tables_of_days(document, days, by) if days is not None else None
-    if tables is not None:
-        _print_days(*tables)
-        return
-    _print_now(document, base_url, (added,) if added in {"caller", "agent"} else ("caller", "agent"))
-    why = "no days are stored (gateway.database, gateway.usage_days)" if days else "--days 1 shows all of today"
-    problem(f"Counted since the gateway started, also for today; {why}.")
+    with reading(base_url, PATH):
+        if days is not None and document.get("days"):
+            tables, notes = _of_days(document, days, by)
+        else:
+            of_all = (added,) if added in {"caller", "agent"} else ("caller", "agent")
+            why = "no days are stored (gateway.database, gateway.usage_days)" if days else "--days 1 shows all of today"
+            tables, notes = _of_now(document, of_all)
+            notes.append(f"Counted since the gateway started, also for today; {why}.")
+    for heading, columns, lines in tables:
+        result(heading)
+        if lines:
+            table(*map(str.upper, columns), rows=lines)
+        else:
+            problem("No call has ended yet.")
+    for note in notes:
+        problem(note)
 
 
-@contextmanager
-def _reading(base_url: str) -> Iterator[None]:
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise UnreachableError(f"What answers at {base_url}{PATH} is no usage of a gateway.") from error
+def _of_now(document: dict[str, Any], of_all: tuple[str, ...]) -> tuple[_Tables, list[str]]:
+    """Return heading, columns and lines of each table, and notes; the sums of all callers are by `of_all`."""
+    caller, day, since = (shown(document[name]) for name in ("caller", "day", "since"))
+    # What it has counted today is all of today only if it has run since midnight.
+    heading = f"{caller} since {since}" if since >= day else f"{caller} on {day} (UTC), total since {since}"
+    numbers = (*_NUMBERS, *_TOTALS)
+    tables: _Tables = [(heading, ("agent", *numbers), _rows(document["own"], "agent"))]
+    if limits := [_limit(one) for one in document["limits"]]:
+        tables.append(("\nLimits", _LIMITS, limits))
+    if "all" in document:
+        tables.append(("\nAll callers", (*of_all, *numbers), _rows(document["all"], *of_all)))
+    shared = "The gateway counts your calls with those of others, because it has too many callers."
+    return tables, [] if document["own"]["complete"] else [shared]
 
 
-def _print_now(document: dict[str, Any], base_url: str, of_all: tuple[str, ...]) -> None:
-    """Print what the gateway has counted; the sums of all callers are by `of_all`."""
-    with _reading(base_url):
-        own = _rows(document["own"], "agent")
-        everyone = _rows(document["all"], *of_all) if "all" in document else None
-        limits = [_limit(one) for one in document["limits"]]
-        caller, day, since = (shown(document[name]) for name in ("caller", "day", "since"))
-        # What it has counted today is all of today only if it has run since midnight.
-        heading = f"{caller} since {since}" if since >= day else f"{caller} on {day} (UTC), total since {since}"
-        is_complete = document["own"]["complete"]
-    result(heading)
-    if not is_complete:
-        problem("The gateway counts your calls with those of others, because it has too many callers.")
-    _print(own, "AGENT")
-    if limits:
-        result("\nLimits")
-        table(*_LIMITS, rows=limits)
-    if everyone is not None:
-        result("\nAll callers")
-        _print(everyone, *(name.upper() for name in of_all))
-
-
-def _tables_of_days(document: dict[str, Any], asked: int, by: str | None) -> tuple[list[_TableOfDays], bool] | None:
-    """Return the heading, columns and lines of each table, and whether all rows are here; None if none are stored."""
-    if not (days := document.get("days")):
-        return None
+def _of_days(document: dict[str, Any], asked: int, by: str | None) -> tuple[_Tables, list[str]]:
+    """Return heading, columns and lines of each table of stored days, and notes."""
+    days = document["days"]
     first = str(date.fromisoformat(document["day"]) - timedelta(asked - 1))
     stored = f", stored since {shown(days['since'])}" if days["since"] > first else ""
     period = f"from {first} to {shown(document['day'])} (UTC){stored}"
     of_own: tuple[str, ...] = (by or "agent",)
-    of_all = of_own if by else ("caller", "agent")
-    tables = [(f"{shown(document['caller'])} {period}", of_own, _sums(days["own"], of_own))]
+    wanted = [(f"{shown(document['caller'])} {period}", of_own, days["own"])]
     if days["owned"]:
-        unnamed = () if by == "caller" else of_own
-        tables.append(("\nYour agents, by all callers", unnamed, _sums(days["owned"], unnamed)))
+        wanted.append(("\nYour agents, by all callers", () if by == "caller" else of_own, days["owned"]))
     if "all" in days:
-        tables.append(("\nAll callers", of_all, _sums(days["all"], of_all)))
-    return tables, bool(days["complete"])
+        wanted.append(("\nAll callers", of_own if by else ("caller", "agent"), days["all"]))
+    missing = "There are more rows than the gateway sends: earlier days are not in these sums. Ask for fewer days."
+    tables = [(heading, (*names, *_NUMBERS, "FAILED"), _sums(rows, names)) for heading, names, rows in wanted]
+    return tables, [] if days["complete"] else [missing]
 
 
-def _sums(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _sums(rows: list[dict[str, Any]], names: tuple[str, ...]) -> _Lines:
     """Add up the rows of all days."""
     sums: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
@@ -132,18 +122,7 @@ def _sums(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[tuple[str,
     ]
 
 
-def _print_days(tables: list[_TableOfDays], is_complete: bool) -> None:
-    for heading, names, lines in tables:
-        result(heading)
-        if lines:
-            table(*(name.upper() for name in names), *_NUMBERS, "FAILED", rows=lines)
-        else:
-            problem("No call has ended.")
-    if not is_complete:
-        problem("There are more rows than the gateway sends: earlier days are not in these sums. Ask for fewer days.")
-
-
-def _rows(periods: dict[str, Any], *names: str) -> list[tuple[str, ...]]:
+def _rows(periods: dict[str, Any], *names: str) -> _Lines:
     """Join the rows of today and the totals; what was used today is in the totals, too."""
     today = {tuple(row[name] for name in names): row for row in periods["today"]}
     totals = {tuple(row[name] for name in names): row for row in periods["total"]}
@@ -168,13 +147,6 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{estimated}{tokens['output']:,}",
         "-" if cost is None else f"{cost:,.{2 if cost >= 1 else 6}f}",
     )
-
-
-def _print(lines: Sequence[tuple[str, ...]], *names: str) -> None:
-    if lines:
-        table(*names, *_NUMBERS, *_TOTALS, rows=lines)
-    else:
-        problem("No call has ended yet.")
 
 
 def _limit(limit: dict[str, Any]) -> tuple[str, ...]:

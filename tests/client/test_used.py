@@ -140,7 +140,7 @@ def test_rows_that_are_left_out_are_named_and_by_requires_days(run: Command) -> 
     days = {"since": "2026-11-18", "own": [], "owned": [], "complete": False}
     with odd_server({"GET": (200, {**DOCUMENT, "days": days})}) as server:
         ran = run("usage", "--days", "7", "--url", server.url)
-    assert "No call has ended." in ran.err
+    assert "No call has ended yet." in ran.err
     assert "Ask for fewer days." in ran.err
     assert (run("usage", "--by", "model").code, run("usage", "--days", "0").code) == (2, 2)
 
