@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pallas_gateway.client.agents.definitions import body_of, definition_in
-from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask
-from pallas_gateway.client.gateway_client import UnreachableError
+from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask, reading
 from pallas_gateway.client.output import shown
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.yaml.editing import rendered
@@ -108,12 +107,13 @@ class AgentsClient:
         Raises:
             DatabaseAwayError: the gateway cannot list them all now.
         """
-        document = _mapping(self._ask("GET", "").document)
-        if document.get("incomplete") is True:
-            raise DatabaseAwayError(
-                f"The database of {self.url} cannot be used now, so agents may be missing. Try again later."
-            )
-        return [str(one["name"]) for one in _rows(document, "agents") if one.get("source") == DATABASE]
+        document = self._ask("GET", "").document
+        with reading(self.url, PATH):
+            if document.get("incomplete") is True:
+                raise DatabaseAwayError(
+                    f"The database of {self.url} cannot be used now, so agents may be missing. Try again later."
+                )
+            return [str(one["name"]) for one in document["agents"] if one.get("source") == DATABASE]
 
     def get(self, name: str) -> DefinedAgent:
         """Return one agent.
@@ -134,22 +134,24 @@ class AgentsClient:
             if error.error != NOT_FOUND:
                 raise
             return None
-        document = _mapping(response.document)
-        if document.get("source") == DATABASE:  # the document shows titles and descriptions that it does not define
-            if not isinstance(number := document.get("version"), int):
-                raise _odd()
-            definition = self.version(name, number)
-        else:
-            definition = definition_in(document)
-        return DefinedAgent(str(document.get("name", name)), response.etag or "*", definition, document)
+        document = response.document
+        with reading(self.url, PATH):
+            # The document of a stored agent shows titles and descriptions that it does not define.
+            is_stored = document.get("source") == DATABASE
+            definition = self.version(name, int(document["version"])) if is_stored else definition_in(document)
+            return DefinedAgent(str(document.get("name", name)), response.etag or "*", definition, document)
 
     def versions(self, name: str) -> list[Mapping[str, Any]]:
         """Return the versions of an agent of the database, the newest first."""
-        return _rows(self._ask("GET", f"/{_quoted(name)}/versions").document, "versions")
+        document = self._ask("GET", f"/{_quoted(name)}/versions").document
+        with reading(self.url, PATH):
+            return [{**one} for one in document["versions"]]
 
     def version(self, name: str, number: int) -> dict[str, Any]:
         """Return the definition of one version."""
-        return definition_in(_mapping(self._ask("GET", f"/{_quoted(name)}/versions/{number}").document))
+        document = self._ask("GET", f"/{_quoted(name)}/versions/{number}").document
+        with reading(self.url, PATH):
+            return definition_in(document)
 
     def create(
         self, name: str, definition: Mapping[str, Any], *, copy_of: str | None = None, dry_run: bool = False
@@ -181,7 +183,9 @@ class AgentsClient:
         self, method: str, path: str, body: Any, *, etag: str | None = None, dry_run: bool = False
     ) -> Mapping[str, Any]:
         query = "?dry_run=true" if dry_run else "?wait=true"
-        return _mapping(self._ask(method, f"{path}{query}", body=body, etag=etag).document)
+        document = self._ask(method, f"{path}{query}", body=body, etag=etag).document
+        with reading(self.url, PATH):
+            return {**document}
 
     def _ask(self, method: str, path: str, *, body: Any = None, etag: str | None = None) -> Response:
         headers = {"If-Match": etag} if etag else {}
@@ -212,18 +216,3 @@ def _quoted(name: str) -> str:
     if name in {"", ".", ".."}:  # a path would lose it
         raise UsageError(f"'{name}' is not the name of an agent.")
     return quote(name, safe="")
-
-
-def _mapping(document: Any) -> Mapping[str, Any]:
-    if not isinstance(document, dict):
-        raise _odd()
-    return document
-
-
-def _odd() -> UnreachableError:
-    return UnreachableError(f"What answers at {PATH} is not a gateway with agents of this form.")
-
-
-def _rows(document: Any, key: str) -> list[Mapping[str, Any]]:
-    rows = _mapping(document).get(key)
-    return [_mapping(row) for row in rows] if isinstance(rows, list) else []
