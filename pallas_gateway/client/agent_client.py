@@ -97,7 +97,7 @@ class AgentClient:
 class AgentConnection:
     """A connected agent."""
 
-    _client: Client
+    client: Client
     capabilities: ChatCapabilities
     _view: View | None
     _person: Person | None
@@ -119,7 +119,7 @@ class AgentConnection:
         async def call(
             input_responses: InputResponses | None = None, request_state: str | None = None
         ) -> CallToolResult | InputRequiredResult:
-            return await self._client.session.call_tool(
+            return await self.client.session.call_tool(
                 self.capabilities.tool,
                 arguments,
                 progress_callback=on_progress,
@@ -139,10 +139,6 @@ class AgentConnection:
                 "The agent asks a question, although this client declared that it cannot be asked."
             )
         return result
-
-    async def health(self) -> dict[str, Any]:
-        """Return the document of `get_health`."""
-        return await health_document(self._client)
 
 
 async def health_document(client: Client) -> dict[str, Any]:

@@ -134,12 +134,12 @@ async def ask_for_ever(asking: Asking, interval: float) -> NoReturn:
         GatewayError: any other error of `Asking.ask`, in the first round.
     """
     await asking.ask()
-    memory = MemoryUse()
+    errors: dict[tuple[str, str], str] = {}
     with redrawn() as draw:
         while True:
             now = datetime.now().astimezone().strftime("%H:%M:%S")
             heading = f"{asking.url} at {now}" + (f": {asking.problem} Shown is what was." if asking.problem else "")
-            rows = memory.recall(rows_of(asking.latest), now)
+            rows = with_last_errors(rows_of(asking.latest), errors, now)
             text = "\n".join([heading, *table_lines(*_COLUMNS, rows=rows)])
             if draw is not None:
                 draw(text)
@@ -197,14 +197,9 @@ class HealthRow(NamedTuple):
 
 def print_answers(answers: HealthAnswers) -> None:
     """Print a table of agents and one of their downstreams."""
-    summary = [(name, answer.status, str(answer.document.get("message", ""))) for name, answer in answers.items()]
-    table("AGENT", "STATUS", "MESSAGE", rows=summary)
-    details = [
-        (name, row.server, row.status, row.latency, row.since, row.error)
-        for name, answer in answers.items()
-        for row in _parts(name, answer.document)
-    ]
-    if details:
+    rows = rows_of(answers)
+    table("AGENT", "STATUS", "MESSAGE", rows=[(row.agent, row.status, row.error) for row in rows if not row.server])
+    if details := [(row.agent, row.server, *row[3:]) for row in rows if row.server]:
         result("")
         table("AGENT", "SERVER", "STATUS", "LATENCY", "SINCE", "ERROR", rows=details)
 
@@ -256,18 +251,12 @@ def _seconds(value: object) -> str:
     return f"{value:.3f} s" if isinstance(value, int | float) else ""
 
 
-@dataclass
-class MemoryUse:
-    """The last error of each row, which is shown until another one comes."""
-
-    errors: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def recall(self, rows: Sequence[HealthRow], now: str) -> list[HealthRow]:
-        """Return the rows with their last errors; earlier ones with their time."""
-        shown = []
-        for row in rows:
-            place = row.agent, row.server
-            if row.error:
-                self.errors[place] = f"{row.error} (last at {now})"
-            shown.append(row if row.error else row._replace(error=self.errors.get(place, "")))
-        return shown
+def with_last_errors(rows: Sequence[HealthRow], errors: dict[tuple[str, str], str], now: str) -> list[HealthRow]:
+    """Return the rows, those without an error with their last one and its time; `errors` keeps these."""
+    shown = []
+    for row in rows:
+        place = row.agent, row.server
+        if row.error:
+            errors[place] = f"{row.error} (last at {now})"
+        shown.append(row if row.error else row._replace(error=errors.get(place, "")))
+    return shown

@@ -15,11 +15,11 @@ from pallas_gateway.client.health import (
     Asking,
     HealthAnswer,
     HealthAnswers,
-    MemoryUse,
     NoAgentsError,
     ask_for_ever,
     print_answers,
     rows_of,
+    with_last_errors,
 )
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.commands import Command, Program, started
@@ -129,9 +129,10 @@ def test_open_questions_are_shown_with_the_state() -> None:
 
 
 def test_the_last_error_stays_with_its_time_until_there_is_another() -> None:
-    memory = MemoryUse()
+    errors: dict[tuple[str, str], str] = {}
     well, sick = rows_of(answers(echo=WELL)), rows_of(answers(echo=FAILED))
-    shown = [memory.recall(rows, f"12:00:0{second}")[0].error for second, rows in enumerate([well, sick, well, well])]
+    rounds = enumerate([well, sick, well, well])
+    shown = [with_last_errors(rows, errors, f"12:00:0{second}")[0].error for second, rows in rounds]
     assert shown == ["", "no key", "no key (last at 12:00:01)", "no key (last at 12:00:01)"]
 
 

@@ -43,14 +43,9 @@ class AgentChange:
     definition: Mapping[str, Any]
     present: DefinedAgent | None
 
-    @property
-    def before(self) -> Mapping[str, Any]:
-        """The present definition; empty for a new agent."""
-        return self.present.definition if self.present is not None else {}
-
     def show(self) -> None:
         """Print the difference."""
-        before = rendered({self.name: dict(self.before)}) if self.present is not None else ""
+        before = rendered({self.name: dict(self.present.definition)}) if self.present is not None else ""
         show_difference(before, rendered({self.name: dict(self.definition)}), self.name)
 
     def make(self, api: AgentsClient) -> str:
@@ -134,13 +129,12 @@ def make(api: AgentsClient, wanted: DeclaredDefinitions, changes: Sequence[Agent
     failed: list[NotRunningError] = []
     try:
         for one in changes:
-            with_places = wanted, one.name
             try:
                 done.append(one.make(api))
             except NotRunningError as error:
                 failed.append(error)
             except ApiRefusedError as error:
-                raise refusal(error, *with_places) from error
+                raise refusal(error, wanted, one.name) from error
     finally:
         if done:
             result(f"{api.url}: {'; '.join(done)}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
+from pallas_gateway.client.agent_client import health_document
 from pallas_gateway.client.call_settings import (
     SYSTEM_PARAMETERS,
     described,
@@ -137,7 +138,9 @@ async def _tools(conversation: Conversation, _rest: str) -> None:
     screen, began = conversation.screen, monotonic()
     async with conversation.client.open(screen) as connection:
         conversation.capabilities = connection.capabilities
-        health = {conversation.client.agent: HealthAnswer(await connection.health(), monotonic() - began)}
+        health = {
+            conversation.client.agent: HealthAnswer(await health_document(connection.client), monotonic() - began)
+        }
     client = conversation.client
     tools = await fetch_server_tools(client.url, client.agent, client.bearer)
     if tools:
