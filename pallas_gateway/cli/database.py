@@ -71,11 +71,6 @@ class DatabasePlace:
         return DatabaseCommandError(f"{self} cannot be used: {why}")
 
 
-@database.callback()
-def _database() -> None:
-    """The database of gateway.database."""
-
-
 @database.command()
 def status(
     config: ConfigOption = None, *, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False

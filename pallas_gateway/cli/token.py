@@ -19,11 +19,6 @@ from pallas_gateway.identity.static_keys import hash_of, new_key
 token = typer.Typer(help="Keys for callers.", no_args_is_help=True)
 
 
-@token.callback()
-def _token() -> None:
-    """Keys for callers."""
-
-
 @token.command()
 def new(
     name: Annotated[str, typer.Argument(help="Who will hold the key; shown in logs.")],
