@@ -9,25 +9,13 @@ import typer
 
 from pallas_gateway.cli.project import ConfigOption, read_project
 from pallas_gateway.client.output import counted, problem, result
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.errors import GatewayError
 from pallas_gateway.features.audit.chain import BEGIN, Head, head_before, tail_of_file
 from pallas_gateway.features.audit.sinks import STDOUT, SYSLOG
 from pallas_gateway.features.audit.verifying import verify as verify_files
 
 audit = typer.Typer(help="The audit log.", no_args_is_help=True)
-
-
-class AuditFileError(GatewayError):
-    """A file of the audit log cannot be read; the message names it."""
-
-    reason = "audit_log_unreadable"
-
-
-@audit.callback()
-def _audit() -> None:
-    """The audit log."""
 
 
 @audit.command()
@@ -43,7 +31,7 @@ def head(config: ConfigOption = None) -> None:
     try:
         tail = tail_of_file(path)
     except OSError as error:
-        raise AuditFileError(f"{path}: {error.strerror}") from error
+        raise CommandError(f"{path}: {error.strerror}") from error
     if tail.is_torn:
         problem(f"{path}: the last line is incomplete")
     problem(f"head of {path}:")
@@ -65,7 +53,7 @@ def verify(
     try:
         verified = verify_files(files, kept)
     except OSError as error:
-        raise AuditFileError(f"{error.filename}: {error.strerror}") from error
+        raise CommandError(f"{error.filename}: {error.strerror}") from error
     for finding in verified.findings:
         problem(f"{'' if finding.is_fault else 'note: '}{finding}")
     if verified.left_out:

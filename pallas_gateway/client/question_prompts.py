@@ -22,8 +22,7 @@ from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.client.form_fields import NO_WORDS, fields_in, harmless
 from pallas_gateway.client.gateway_client import GatewayRefusedError
 from pallas_gateway.client.output import problem
-from pallas_gateway.client.usage import UsageError
-from pallas_gateway.errors import GatewayError
+from pallas_gateway.client.usage import CommandError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,12 +31,6 @@ if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, InputResponses
 
     from pallas_gateway.client.form_fields import FormField
-
-
-class UnfitAnswerError(GatewayError):
-    """A question was declined because a value of `--answer` does not fit its field."""
-
-    reason = "unfit_answer"
 
 
 class PreparedAnswers:
@@ -74,7 +67,7 @@ class PreparedAnswers:
         """Print a warning for each name that no question had.
 
         Raises:
-            UnfitAnswerError: a question was declined because a value does not fit.
+            CommandError: a question was declined because a value does not fit.
         """
         asked = f"asked: {', '.join(self._asked)}" if self._asked else "no form was asked"
         for name in self._texts:
@@ -82,7 +75,7 @@ class PreparedAnswers:
                 problem(harmless(f"--answer {name}: no question had this field ({asked})"))
         if self._declined:
             reasons = "; ".join(dict.fromkeys(self._declined))
-            raise UnfitAnswerError(harmless(f"A question was declined: {reasons}."))
+            raise CommandError(harmless(f"A question was declined: {reasons}."))
 
     def _names_by_field(self, fields: Sequence[FormField]) -> dict[str, str]:
         keys = {field.name for field in fields}
@@ -148,7 +141,7 @@ class Person:
         """Print, at the end of a command, a warning for each of `answers` that no question had.
 
         Raises:
-            UnfitAnswerError: a question was declined because one of `answers` does not fit.
+            CommandError: a question was declined because one of `answers` does not fit.
         """
         self._given.finish()
 

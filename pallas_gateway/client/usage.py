@@ -36,21 +36,21 @@ class UsageError(GatewayError):
     exit_code = 2
 
 
-class NoMessageError(GatewayError):
-    """The message is empty, such as from a script whose input was empty; the exit code is 1."""
+class CommandError(GatewayError):
+    """A command cannot do what it was asked to; the exit code is 1."""
 
-    reason = "no_message"
+    reason = "not_done"
 
 
 def message_text(argument: str, *, has_images: bool) -> str:
     """Return the message of a command's argument; `-` reads standard input.
 
     Raises:
-        NoMessageError: it is empty, and there are no images.
+        CommandError: it is empty, and there are no images.
     """
     text = sys.stdin.read().removesuffix("\n") if argument == "-" else argument  # `echo` and editors end with a newline
     if not text.strip() and not has_images:
-        raise NoMessageError("The message is empty, nothing was sent.")
+        raise CommandError("The message is empty, nothing was sent.")
     return text
 
 

@@ -11,8 +11,8 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequ
 
 from pallas_gateway.client.agent_client import AgentClient, CallResult
 from pallas_gateway.client.gateway_client import GatewayRefusedError
-from pallas_gateway.client.question_prompts import Person, Read, UnfitAnswerError, person_for
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.question_prompts import Person, Read, person_for
+from pallas_gateway.client.usage import CommandError, UsageError
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, gateway_of
@@ -107,7 +107,7 @@ async def test_without_a_terminal_a_value_that_does_not_fit_declines_the_questio
     assert (await person.answer(form(ROOM, "name"))).action == "decline"
     why = "--answer room: Room must be one of: garden, library; --answer people: People must be at most 8"
     assert capsys.readouterr().err.endswith(f"(declined: {why})\n")
-    with pytest.raises(UnfitAnswerError, match=r"A question was declined: --answer room: Room must be"):
+    with pytest.raises(CommandError, match=r"A question was declined: --answer room: Room must be"):
         person.finish()
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pallas_gateway.client.agents.definitions import body_of, definition_in
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask, reading
 from pallas_gateway.client.output import shown
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.yaml.editing import rendered
 from pallas_gateway.errors import GatewayError
 
@@ -23,12 +23,6 @@ CONFLICT = "version_conflict"
 NOT_FOUND = "not_found"
 _LONGEST_SECONDS = 40.0
 """Longer than a gateway waits for a new version to start, which is 30 seconds."""
-
-
-class DatabaseAwayError(GatewayError):
-    """The gateway cannot use its database now."""
-
-    reason = "database_away"
 
 
 class NotRunningError(GatewayError):
@@ -105,12 +99,12 @@ class AgentsClient:
         """Return the names of all agents of the database that the caller may see.
 
         Raises:
-            DatabaseAwayError: the gateway cannot list them all now.
+            CommandError: the gateway cannot list them all now.
         """
         document = self._ask("GET", "").document
         with reading(self.url, PATH):
             if document.get("incomplete") is True:
-                raise DatabaseAwayError(
+                raise CommandError(
                     f"The database of {self.url} cannot be used now, so agents may be missing. Try again later."
                 )
             return [str(one["name"]) for one in document["agents"] if one.get("source") == DATABASE]

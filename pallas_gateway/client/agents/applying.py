@@ -14,7 +14,7 @@ from pallas_gateway.client.agents.agents_api import CONFLICT, NotRunningError, o
 from pallas_gateway.client.agents.definitions import definition_in, is_wanted, malformed, placed, show_difference
 from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.output import problem, result
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.definitions import AGENTS, left_out_lines, same
 from pallas_gateway.config.yaml.editing import rendered
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from pallas_gateway.config.yaml.definitions import DeclaredDefinitions
 
 NOTHING = "nothing was changed"
-
-
-class ChangedMeanwhileError(GatewayError):
-    """Another caller changed an agent between reading and changing it."""
-
-    reason = CONFLICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +141,7 @@ def refusal(error: ApiRefusedError, wanted: DeclaredDefinitions, name: str) -> G
     if error.problems:
         return ConfigurationError(placed(wanted, name, error.problems))
     if error.error == CONFLICT:
-        return ChangedMeanwhileError(f"Agent '{name}' was changed meanwhile; it stays as it is now. Apply again.")
+        return CommandError(f"Agent '{name}' was changed meanwhile; it stays as it is now. Apply again.")
     return error
 
 

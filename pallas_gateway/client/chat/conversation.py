@@ -10,7 +10,6 @@ from pallas_gateway.client.call_settings import without_effect
 from pallas_gateway.client.chat.chat_turns import place_of
 from pallas_gateway.client.output import counted
 from pallas_gateway.client.usage import UsageError
-from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
     from pallas_gateway.client.chat.screen import Screen
 
 NORMAL_STOP = "endTurn"
-
-
-class ExchangeFailedError(GatewayError):
-    """The call failed; the message is the agent's sentence."""
-
-    reason = "turn_failed"
 
 
 @dataclass(kw_only=True)

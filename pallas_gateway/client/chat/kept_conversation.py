@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, override
 from urllib.parse import quote
 
 from pallas_gateway.client.chat.chat_turns import ChatExchange, ChatThread
-from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, ExchangeFailedError, sendable_text
+from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, sendable_text
 from pallas_gateway.client.gateway_api import ApiRefusedError, BrokenOffError, ask, events
 from pallas_gateway.client.output import without_controls
+from pallas_gateway.client.usage import CommandError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class KeptConversation(Conversation):
                 case "final":
                     return dict(event)
                 case "error":
-                    raise ExchangeFailedError(without_controls(str(event.get("message") or "The agent failed.")))
+                    raise CommandError(without_controls(str(event.get("message") or "The agent failed.")))
         raise BrokenOffError
 
     async def _answer(self, question: Mapping[str, Any], asking: dict[str, asyncio.Task[None]]) -> None:

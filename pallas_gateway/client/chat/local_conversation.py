@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, override
 from pallas_gateway.client.agent_client import CallResult
 from pallas_gateway.client.chat.chat_files import StoreError
 from pallas_gateway.client.chat.chat_turns import NO_ANSWER, Chat, ChatExchange, ChatThread, rows_of, trimmed
-from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, ExchangeFailedError, sendable_text
+from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, sendable_text
 from pallas_gateway.client.output import CANCELLED, without_controls
+from pallas_gateway.client.usage import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,7 @@ class LocalConversation(Conversation):
             arguments = {"message": message, **{name: value for name, value in optional.items() if value}}
             answer = CallResult.of(await connection.call(arguments, live=self.screen.is_live))
             if answer.is_error:
-                raise ExchangeFailedError(without_controls(answer.text) or "The agent failed without a word.")
+                raise CommandError(without_controls(answer.text) or "The agent failed without a word.")
             self.screen.finish(answer.text)
             return answer
 

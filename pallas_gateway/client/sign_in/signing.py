@@ -22,20 +22,13 @@ from pallas_gateway.client.sign_in.authorization_server import (
     login_of,
 )
 from pallas_gateway.client.sign_in.logins import Logins, gateway_key
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.model.values import AuthorizationUrl, Text, is_loopback
-from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pallas_gateway.client.sign_in.logins import Login
-
-
-class NoSignInError(GatewayError):
-    """The gateway offers no sign-in, or one that is not accepted."""
-
-    reason = "no_sign_in"
 
 
 async def sign_in(base_url: str, *, by_code: bool, no_browser: bool) -> None:
@@ -107,17 +100,17 @@ async def _answer(
 def _offer(base_url: str, document: dict[str, Any] | None) -> Offer:
     if document is None:
         setting = "`gateway.auth.console_client_id` in its agents.yaml enables it (docs/use/sign-in.md)"
-        raise NoSignInError(
+        raise CommandError(
             f"{base_url} offers no sign-in: {setting}. Else give a token with --bearer or PALLAS_BEARER."
         )
     try:
         offer = Offer.model_validate(document)
     except ValidationError as error:
-        raise NoSignInError(f"What {base_url} says about signing in cannot be used: {first_mistake(error)}.") from None
+        raise CommandError(f"What {base_url} says about signing in cannot be used: {first_mistake(error)}.") from None
     # Else a gateway could get tokens that other gateways accept, by naming theirs.
     if offer.resource is not None and not is_same_gateway(offer.resource, base_url):
         use = f"sign in with --url {offer.resource}, or mend `gateway.public_url` in its agents.yaml"
-        raise NoSignInError(f"The gateway at {base_url} wants a token for {offer.resource}: {use}.")
+        raise CommandError(f"The gateway at {base_url} wants a token for {offer.resource}: {use}.")
     return offer
 
 

@@ -13,6 +13,7 @@ import pytest
 from pallas_gateway.client.sign_in import signing
 from pallas_gateway.client.sign_in.authorization_server import AuthorizationServer, Metadata, OAuthError, Offer
 from pallas_gateway.client.sign_in.signing import sign_in_by_code
+from pallas_gateway.client.usage import CommandError
 
 
 class DiscoveredError(Exception):
@@ -46,7 +47,7 @@ async def test_a_token_is_requested_for_the_gateway_that_is_asked(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(signing, "fetch_sign_in", offered)
     monkeypatch.setattr(AuthorizationServer, "discover", discovered)
-    with pytest.raises(signing.NoSignInError if is_refused else DiscoveredError):
+    with pytest.raises(CommandError if is_refused else DiscoveredError):
         await signing.sign_in(base_url, by_code=False, no_browser=True)
 
 
