@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import os
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -26,9 +27,6 @@ from pallas_gateway.config.yaml.definitions import (
     same,
 )
 from pallas_gateway.config.yaml.editing import with_agents
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NOTHING = "nothing was written"
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from pallas_gateway.client.output import problem
+from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.model.values import is_loopback, is_wider_than_any_site
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.telemetry.log_outputs import StderrOutput
 from pallas_gateway.urls import Addresses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pallas_gateway.config.loading.configuration import Configuration
 
 _log = logging.getLogger("pallas.cli")
 _TEXTS = {

@@ -6,7 +6,7 @@ Exit codes: 0 success, 1 failure or a bad answer (an unhealthy agent), 2 bad usa
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import typer
 
@@ -32,9 +32,6 @@ from pallas_gateway.client.sign_in.command import login, logout
 from pallas_gateway.client.used import usage
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 app = typer.Typer(
     name="pallas-gateway",

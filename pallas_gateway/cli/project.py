@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
 from pallas_gateway.config.loading.loader import LoadedFiles, Overrides, read_deployment
 from pallas_gateway.config.loading.secret_values import secret_values, secrets_of_environment
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.telemetry import redaction
-
-if TYPE_CHECKING:
-    from pallas_gateway.config.loading.configuration import Configuration
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Path of agents.yaml; PALLAS_AGENTS_CONFIG sets another default.")

@@ -13,24 +13,19 @@ import tempfile
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.client.output import print_announcement, print_stop_hint
 from pallas_gateway.client.usage import CommandError
 from pallas_gateway.composition.in_parent import IN_PARENT
-from pallas_gateway.config.loading.configuration import applicable
+from pallas_gateway.config.loading.configuration import Configuration, applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.process import certificates, process
 from pallas_gateway.process.service_manager import ServiceManager
 from pallas_gateway.process.sockets import bind_public, check_ports
 from pallas_gateway.process.workers.manager import WorkerManager
-from pallas_gateway.process.workers.start import Plan, Start, shared_folder
-
-if TYPE_CHECKING:
-    from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.process.workers.start import Rereading
+from pallas_gateway.process.workers.start import Plan, Rereading, Start, shared_folder
 
 SHORTEST_HANG_SECONDS = 20.0
 """Workers report every 5 s, and less often on a busy machine."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +17,6 @@ from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.deployment import Deployment
 from pallas_gateway.config.yaml.source import FREE_PREFIX, read_document
 from pallas_gateway.urls import for_this_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DEFAULT_URL = "http://localhost:24200"
 URL_VARIABLE = "PALLAS_GATEWAY_URL"

@@ -12,7 +12,7 @@ from pallas_gateway.calls.call import CALL_META_KEY, GET_HEALTH, PARAMS_META_KEY
 from pallas_gateway.client.call_settings import offered_by
 from pallas_gateway.client.chat.chat_turns import room_of
 from pallas_gateway.client.gateway_client import GatewayRefusedError, connected, fetch_agents, find_agent
-from pallas_gateway.client.progress_view import stream_payload
+from pallas_gateway.client.progress_view import View, stream_payload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mcp.client import Client
     from mcp_types import CallToolResult, InputRequiredResult, InputResponses, LoggingMessageNotificationParams, Tool
 
-    from pallas_gateway.client.progress_view import View
     from pallas_gateway.client.question_prompts import Person
 
 

@@ -7,7 +7,8 @@ would fail, and in a chat every later one. The gateway checks the contents of li
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -16,9 +17,6 @@ from pallas_gateway.calls.parameters import listed_names, schemas_by_name
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.model.parameters import parameter_name
 from pallas_gateway.config.problems import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
 
 SettingsOption = Annotated[
     list[str] | None, typer.Option("--set", help="NAME=VALUE: a parameter of the call; may be repeated.")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 from urllib.parse import quote
 
 import typer
@@ -19,9 +20,6 @@ from pallas_gateway.client.gateway_client import BearerOption, UnavailableError,
 from pallas_gateway.client.output import counted, local_time, problem, redrawn, result, shown, table, table_lines
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 PATH = "/api/v1/calls"
 MOST_RECENT = 1000

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.calls.forms import choices_of, fields_of, misfit_of_field, required_in, without_null
 from pallas_gateway.config.loading.secret_values import is_secret_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 type Choice = tuple[str | int | float, str]
 """A value, and its label."""

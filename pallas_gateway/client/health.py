@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
@@ -29,9 +30,6 @@ from pallas_gateway.client.gateway_client import (
 from pallas_gateway.client.output import counted, local_time, redrawn, result, table, table_lines
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 NO_ACCESS = "no access"
 ROUND_SECONDS = 20.0

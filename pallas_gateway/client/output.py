@@ -11,15 +11,13 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.cells import cell_len
 
 from pallas_gateway.telemetry.redaction import cleaned_data
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 CANCELLED = "cancelled"
 _BETWEEN_COLUMNS = "   "

@@ -10,7 +10,7 @@ import shlex
 import sys
 import unicodedata
 import webbrowser
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,18 +19,14 @@ from urllib.parse import urlsplit
 
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
-from pallas_gateway.client.form_fields import NO_WORDS, fields_in, harmless
+from pallas_gateway.client.form_fields import NO_WORDS, FormField, fields_in, harmless
 from pallas_gateway.client.gateway_client import GatewayRefusedError
 from pallas_gateway.client.output import problem
 from pallas_gateway.client.usage import CommandError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from mcp.client.session import ClientRequestContext
     from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, InputResponses
-
-    from pallas_gateway.client.form_fields import FormField
 
 
 class PreparedAnswers:

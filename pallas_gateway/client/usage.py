@@ -9,15 +9,13 @@ import base64
 import mimetypes
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from pallas_gateway.calls.image_bytes import image_type_of, why_not
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AnswersOption = Annotated[
     list[str] | None,

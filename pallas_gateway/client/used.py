@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,9 +16,8 @@ from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import problem, result, shown, table
 from pallas_gateway.client.usage import UsageError
 
-if TYPE_CHECKING:
-    type _Lines = list[tuple[str, ...]]
-    type _Tables = list[tuple[str, tuple[str, ...], _Lines]]
+type _Lines = list[tuple[str, ...]]
+type _Tables = list[tuple[str, tuple[str, ...], _Lines]]
 
 PATH = "/api/v1/usage"
 _NUMBERS = ("CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST")

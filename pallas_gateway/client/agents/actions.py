@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import typer
 
@@ -21,9 +22,6 @@ from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.definitions import left_out_lines
 from pallas_gateway.config.yaml.editing import rendered
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _STORED = ("source", "version", "owner")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from pallas_gateway.client.agents.definitions import body_of, definition_in
@@ -13,9 +14,6 @@ from pallas_gateway.client.output import shown
 from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.yaml.editing import rendered
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PATH = "/api/v1/agents"
 DATABASE = "database"

@@ -6,25 +6,20 @@ fails ends the command.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pallas_gateway.client.agents.agents_api import CONFLICT, NotRunningError, outcome
+from pallas_gateway.client.agents.agents_api import CONFLICT, AgentsClient, DefinedAgent, NotRunningError, outcome
 from pallas_gateway.client.agents.definitions import definition_in, is_wanted, malformed, placed, show_difference
 from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.output import problem, result
 from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.problems import ConfigurationError, Problem
-from pallas_gateway.config.yaml.definitions import AGENTS, left_out_lines, same
+from pallas_gateway.config.yaml.definitions import AGENTS, DeclaredDefinitions, left_out_lines, same
 from pallas_gateway.config.yaml.editing import rendered
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pallas_gateway.client.agents.agents_api import AgentsClient, DefinedAgent
-    from pallas_gateway.config.yaml.definitions import DeclaredDefinitions
 
 NOTHING = "nothing was changed"
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from pydantic.alias_generators import to_camel
@@ -19,9 +20,6 @@ from pallas_gateway.client.output import problem, without_controls
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.definitions import AGENTS, DeclaredDefinitions, read_definitions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 KEYS = (
     "title", "description", "icon", "instruction", "model", "servers", "tools", "agents", "params", "examples",

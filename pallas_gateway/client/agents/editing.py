@@ -8,26 +8,20 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pallas_gateway.client.agents.agents_api import CONFLICT, NotRunningError, outcome
+from pallas_gateway.client.agents.agents_api import CONFLICT, AgentsClient, DefinedAgent, NotRunningError, outcome
 from pallas_gateway.client.agents.definitions import difference, malformed, placed
 from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.output import result, without_controls
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError, Problem
-from pallas_gateway.config.yaml.definitions import AGENTS, read_definitions, same
+from pallas_gateway.config.yaml.definitions import AGENTS, DeclaredDefinitions, read_definitions, same
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from pallas_gateway.client.agents.agents_api import AgentsClient, DefinedAgent
-    from pallas_gateway.config.yaml.definitions import DeclaredDefinitions
 
 _MARK = "# >>> "
 """Begins the lines that show problems; they are taken out of what was saved."""

@@ -21,7 +21,15 @@ from pallas_gateway.client.call_settings import (
     table_of,
     value_of,
 )
-from pallas_gateway.client.chat.chat_turns import RECALLED_TURNS, Chat, as_json, as_markdown, listed, recalled
+from pallas_gateway.client.chat.chat_turns import (
+    RECALLED_TURNS,
+    Chat,
+    ChatThread,
+    as_json,
+    as_markdown,
+    listed,
+    recalled,
+)
 from pallas_gateway.client.gateway_api import fetch_server_tools
 from pallas_gateway.client.health import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, one_line, table
@@ -31,7 +39,6 @@ from pallas_gateway.config.problems import nearest, suggesting
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from pallas_gateway.client.chat.chat_turns import ChatThread
     from pallas_gateway.client.chat.conversation import Conversation
 
     type Run = Callable[[Conversation, str], Awaitable[None]]

@@ -9,21 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pallas_gateway.client.chat.chat_turns import NO_ANSWER, as_json, from_json
+from pallas_gateway.client.chat.chat_turns import NO_ANSWER, Chat, ChatThread, as_json, from_json
 from pallas_gateway.client.output import problem
 from pallas_gateway.client.private_files import lock_now, replace_file
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pallas_gateway.client.chat.chat_turns import Chat, ChatThread
 
 
 class StoreError(GatewayError):

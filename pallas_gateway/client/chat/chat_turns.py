@@ -8,18 +8,16 @@ Only the provider can count a model's tokens, so they are estimated: one token f
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
 from pallas_gateway.client.gateway_client import PUBLISHER
 from pallas_gateway.client.output import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_IMAGE = 1600

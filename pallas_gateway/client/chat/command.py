@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,9 +17,6 @@ from pallas_gateway.client.call_settings import SettingsOption
 from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import CANCELLED, problem
 from pallas_gateway.client.usage import AnswersOption, ApproveOption, NoAskOption, UsageError, message_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING, override
+from typing import override
 
 from pallas_gateway.client.agent_client import CallResult
-from pallas_gateway.client.chat.chat_files import StoreError
+from pallas_gateway.client.chat.chat_files import ChatFiles, StoreError
 from pallas_gateway.client.chat.chat_turns import NO_ANSWER, Chat, ChatExchange, ChatThread, rows_of, trimmed
 from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, sendable_text
 from pallas_gateway.client.output import CANCELLED, without_controls
 from pallas_gateway.client.usage import CommandError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pallas_gateway.client.chat.chat_files import ChatFiles
 
 
 @dataclass(kw_only=True)

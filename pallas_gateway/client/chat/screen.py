@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -19,9 +20,6 @@ from pallas_gateway.calls.assistant_stream import CHUNK, DELTA
 from pallas_gateway.client.output import fit_for, without_controls
 from pallas_gateway.client.progress_view import tool_name, tree_lines
 from pallas_gateway.telemetry.redaction import cleaned_data
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")
 _TO_END = "\x1b[K"

@@ -13,16 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pallas_gateway.client.gateway_client import REGISTRY_SECONDS, GatewayRefusedError, UnreachableError
-from pallas_gateway.client.sign_in.logins import Login, LoginsError
+from pallas_gateway.client.sign_in.logins import Login, Logins, LoginsError
 from pallas_gateway.config.model.auth import JwtSettings
 from pallas_gateway.config.model.values import ALGORITHMS, AuthorizationUrl, Scope, Text
 from pallas_gateway.errors import GatewayError, TokenError
@@ -32,11 +33,6 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import cleaned, shortened
 from pallas_gateway.urls import bypass_proxies
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pallas_gateway.client.sign_in.logins import Logins
 
 LARGEST_ANSWER_BYTES = 2**19
 _LONGEST_WORDS = 300

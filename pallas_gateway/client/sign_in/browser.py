@@ -12,21 +12,17 @@ import hmac
 import secrets
 import sys
 import webbrowser
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pallas_gateway.client.output import problem
-from pallas_gateway.client.sign_in.authorization_server import OAuthError, refusal
+from pallas_gateway.client.sign_in.authorization_server import AuthorizationServer, OAuthError, Offer, refusal
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.urls import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from pallas_gateway.client.sign_in.authorization_server import AuthorizationServer, Offer
 
 WAIT_SECONDS = 300.0
 """How long the person may take to sign in."""

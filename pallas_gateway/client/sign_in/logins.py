@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
@@ -20,9 +21,6 @@ from pydantic import BaseModel, ConfigDict
 from pallas_gateway.client.private_files import lock_now, replace_file, state_folder
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
 
 _OF_OTHERS = 0o077
 _LOCK_SECONDS = 60.0  # longer than another process needs for a renewal

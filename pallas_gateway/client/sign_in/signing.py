@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,14 +22,9 @@ from pallas_gateway.client.sign_in.authorization_server import (
     http_client,
     login_of,
 )
-from pallas_gateway.client.sign_in.logins import Logins, gateway_key
+from pallas_gateway.client.sign_in.logins import Login, Logins, gateway_key
 from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.model.values import AuthorizationUrl, Text, is_loopback
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from pallas_gateway.client.sign_in.logins import Login
 
 
 async def sign_in(base_url: str, *, by_code: bool, no_browser: bool) -> None:
