@@ -10,7 +10,8 @@ import shlex
 import sys
 import unicodedata
 import webbrowser
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
@@ -30,22 +31,27 @@ if TYPE_CHECKING:
 
 
 class PreparedAnswers:
-    """The values of `--answer` by their names, and what became of them in the questions of a command."""
+    """The values of `--answer` by their names, and what became of them in the questions of a command.
+
+    `declined` are the reasons why forms were declined.
+    """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
         self._used: set[str] = set()
         self._asked: dict[str, None] = {}
-        self._declined: list[str] = []
+        self.declined: list[str] = []
 
     def values_for(self, fields: Sequence[FormField]) -> tuple[dict[str, Any], list[str]]:
         """Return the values for a form by the names of its fields, and why others do not fit, as texts to show."""
         values: dict[str, Any] = {}
         unfit = []
-        names = self._names_by_field(fields)
+        counts = Counter(name for field in fields for name in {field.name, field.title})
         for field in fields:
             self._asked[field.name] = None
-            if (name := names.get(field.name)) is None:
+            # By its key, else by its title if no other field has that.
+            name = field.title if field.name not in self._texts and counts[field.title] == 1 else field.name
+            if name not in self._texts:
                 continue
             self._used.add(name)
             value = field.value_of(self._texts[name])
@@ -54,10 +60,6 @@ class PreparedAnswers:
             else:
                 unfit.append(f"--answer {name}: {why}")
         return values, unfit
-
-    def note_declined(self, unfit: Iterable[str]) -> None:
-        """Keep the reasons why a form was declined."""
-        self._declined += unfit
 
     def finish(self) -> None:
         """Print a warning for each name that no question had.
@@ -69,23 +71,9 @@ class PreparedAnswers:
         for name in self._texts:
             if name not in self._used:
                 problem(harmless(f"--answer {name}: no question had this field ({asked})"))
-        if self._declined:
-            reasons = "; ".join(dict.fromkeys(self._declined))
+        if self.declined:
+            reasons = "; ".join(dict.fromkeys(self.declined))
             raise CommandError(harmless(f"A question was declined: {reasons}."))
-
-    def _names_by_field(self, fields: Sequence[FormField]) -> dict[str, str]:
-        keys = {field.name for field in fields}
-        names = {}
-        for given in sorted(self._texts, key=keys.__contains__):  # a field's key goes before its title
-            if (field := _named(given, fields)) is not None:
-                names[field.name] = given
-        return names
-
-
-def _named(given: str, fields: Sequence[FormField]) -> FormField | None:
-    """Return the only field of that key, else of that title."""
-    named = [field for field in fields if field.name == given] or [field for field in fields if field.title == given]
-    return named[0] if len(named) == 1 else None
 
 
 type Read = Callable[[str, bool], Awaitable[str]]
@@ -205,7 +193,7 @@ class Person:
         if not fields:  # the message is the question
             await self._consent("Accept? [y/N] ")
         elif self._read is None and unfit:
-            given.note_declined(unfit)
+            given.declined += unfit
             raise _DeclinedError("; ".join(unfit))
         elif self._read is None and not values:
             raise _DeclinedError
