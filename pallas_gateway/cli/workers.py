@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.client.output import print_announcement, print_stop_hint
-from pallas_gateway.client.usage import CommandError
 from pallas_gateway.composition.in_parent import IN_PARENT
 from pallas_gateway.config.loading.configuration import Configuration, applicable
 from pallas_gateway.config.problems import ConfigurationError
