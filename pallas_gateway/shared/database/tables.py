@@ -370,20 +370,3 @@ def _now_of_postgresql(_: now, __: SQLCompiler, **___: Any) -> str:
 @compiles(now, "sqlite")
 def _now_of_sqlite(_: now, __: SQLCompiler, **___: Any) -> str:
     return "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
-
-
-class octets(FunctionElement[int]):  # noqa: N801  as above
-    """The stored bytes of a text or of JSON; 0 for NULL."""
-
-    type = BigInteger()
-    inherit_cache = True
-
-
-@compiles(octets, "postgresql")
-def _octets_of_postgresql(element: octets, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST(COALESCE(OCTET_LENGTH(CAST({compiler.process(element.clauses, **options)} AS TEXT)), 0) AS BIGINT)"
-
-
-@compiles(octets, "sqlite")
-def _octets_of_sqlite(element: octets, compiler: SQLCompiler, **options: Any) -> str:
-    return f"COALESCE(LENGTH(CAST({compiler.process(element.clauses, **options)} AS BLOB)), 0)"
