@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pallas_gateway.features.audit.audit_of_workers import audit_in_parent
-from pallas_gateway.features.usage.usage_of_workers import usage_in_parent
+from pallas_gateway.features.usage.usage_table import usage_in_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.calls.used import UsageKey
 from pallas_gateway.core.feature import Feature
-from pallas_gateway.features.usage.usage_of_workers import UsageOfWorker
-from pallas_gateway.features.usage.usage_table import UsageTable
+from pallas_gateway.features.usage.usage_table import UsageOfWorker, UsageTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.running_call import RunningCall
     from pallas_gateway.features.usage.stored_usage import StoredUsage
-    from pallas_gateway.features.usage.usage_table import UsageSource
 
 
 class UsageFeature(Feature):
@@ -42,7 +40,7 @@ class UsageFeature(Feature):
             database.add(self.stored)
         parent = gateway.parts.parent
         self._of_worker = UsageOfWorker(parent) if parent is not None else None
-        self.source: UsageSource = self._of_worker or UsageTable()
+        self.source = self._of_worker or UsageTable()
 
     @asynccontextmanager
     @override

@@ -7,7 +7,7 @@ import pytest
 
 from pallas_gateway.calls.used import UsageKey, Used
 from pallas_gateway.errors import AgentUnavailableError
-from pallas_gateway.features.usage.usage_of_workers import MOST_ROWS, UsageOfWorker, UsageOfWorkers
+from pallas_gateway.features.usage.usage_table import MOST_ROWS, UsageOfWorker, UsageOfWorkers
 from pallas_gateway.process.workers.channel import AskedParent
 from tests.support.channels import channel
 from tests.support.waiting import eventually

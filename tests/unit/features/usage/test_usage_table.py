@@ -1,7 +1,7 @@
-"""The table of usage: days, totals, a limited number of accounts, and changes for another process."""
+"""The table of usage: days, totals, and a limited number of accounts."""
 
 from pallas_gateway.calls.used import UsageKey, Used
-from pallas_gateway.features.usage.usage_table import OTHERS, UnsentUsage, UsageTable
+from pallas_gateway.features.usage.usage_table import OTHERS, UsageRows, UsageTable
 
 NOON = 1_790_000_000 // 86_400 * 86_400 + 43_200.0
 
@@ -67,20 +67,15 @@ async def test_accounts_beyond_the_limit_share_a_row_that_none_of_them_sees() ->
     assert (cleo.today, cleo.is_whole) == ({}, False)
 
 
-async def test_changes_of_a_process_are_counted_once_and_by_the_day_of_the_call() -> None:
-    clock = Clock()
-    worker, parent = UnsentUsage(clock, most=1), UsageTable(clock)
-    worker.add(key("anna"), Used(calls=1, output=3, cost=0.5))
-    clock.now += 86_400
-    worker.add(key("anna"), Used(calls=1))
-    worker.add(key("ben"), Used(refused=1))
-    for _ in range(2):
-        for day, rows in worker.taken():
-            parent.add_of_day(day, rows)
-
-    usage, others = await parent.read(), UsageKey(OTHERS, OTHERS, "echo")
-    assert usage.today == {key("anna"): Used(calls=1), others: Used(refused=1)}
-    assert usage.total == {key("anna"): Used(calls=2, output=3, cost=0.5), others: Used(refused=1)}
+async def test_what_callers_share_at_a_worker_they_share_in_the_sums_of_all() -> None:
+    worker, parent = UsageRows(most=1), UsageTable(Clock())
+    for name in ("anna", "ben"):
+        worker.add(key(name), Used(calls=1))
+    for one, used in worker.rows.items():
+        parent.add(one, used)
+    ben = await parent.read("ben")
+    assert (await parent.read()).today == {key("anna"): Used(calls=1), UsageKey(OTHERS, OTHERS, "echo"): Used(calls=1)}
+    assert (ben.today, ben.is_whole) == ({}, False)
 
 
 def test_long_accounts_stay_different_and_names_are_cut() -> None:
