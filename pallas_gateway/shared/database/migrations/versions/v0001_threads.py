@@ -40,9 +40,3 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.BigInteger),
         sa.CheckConstraint("status IN ('pending', 'complete', 'error')", name="pallas_turns_status"),
     )
-
-
-def downgrade() -> None:
-    """Remove them, and with them every conversation."""
-    op.drop_table("pallas_turns")
-    op.drop_table("pallas_threads")

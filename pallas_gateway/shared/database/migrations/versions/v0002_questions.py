@@ -26,9 +26,3 @@ def upgrade() -> None:
         sa.Column("checkpoint", sa.Text, nullable=False),
         sa.Column("valid_until", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Remove them, and with them the open questions."""
-    op.drop_table("pallas_checkpoints")
-    op.drop_table("pallas_questions")

@@ -11,9 +11,3 @@ def upgrade() -> None:
     """Add the column, with a default for gateways that do not know it, and an index from which sums are read."""
     op.add_column("pallas_threads", sa.Column("bytes", sa.BigInteger, nullable=False, server_default="0"))
     op.create_index("pallas_threads_bytes_of_owner", "pallas_threads", ["owner", "bytes"])
-
-
-def downgrade() -> None:
-    """Remove both."""
-    op.drop_index("pallas_threads_bytes_of_owner", "pallas_threads")
-    op.drop_column("pallas_threads", "bytes")

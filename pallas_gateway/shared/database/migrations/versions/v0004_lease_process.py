@@ -10,8 +10,3 @@ down_revision = "0003"
 def upgrade() -> None:
     """Add the column, which gateways that do not know it leave empty."""
     op.add_column("pallas_threads", sa.Column("lease_process", sa.String(32)))
-
-
-def downgrade() -> None:
-    """Remove it."""
-    op.drop_column("pallas_threads", "lease_process")

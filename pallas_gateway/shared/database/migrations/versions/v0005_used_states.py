@@ -15,8 +15,3 @@ def upgrade() -> None:
         sa.Column("process", sa.String(32), nullable=False),
         sa.Column("valid_until", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Remove it; states that were used are accepted again until they expire."""
-    op.drop_table("pallas_used_states")

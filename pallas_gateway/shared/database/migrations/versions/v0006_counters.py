@@ -5,7 +5,6 @@ from alembic import op
 
 revision = "0006"
 down_revision = "0005"
-TABLES = ("pallas_call_leases", "pallas_processes", "pallas_counted_calls", "pallas_counters")
 
 
 def upgrade() -> None:
@@ -38,9 +37,3 @@ def upgrade() -> None:
         sa.Column("counter", sa.String(32), primary_key=True),
     )
     op.create_index("pallas_call_leases_of_counter", "pallas_call_leases", ["counter"])
-
-
-def downgrade() -> None:
-    """Remove them; callers begin with new counters."""
-    for table in TABLES:
-        op.drop_table(table)

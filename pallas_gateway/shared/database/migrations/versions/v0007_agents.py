@@ -37,9 +37,3 @@ def upgrade() -> None:
     )
     changes = op.create_table("pallas_agent_changes", sa.Column("number", sa.BigInteger, nullable=False))
     op.bulk_insert(changes, [{"number": 0}])
-
-
-def downgrade() -> None:
-    """Remove them; agents of the database are lost."""
-    for table in ("pallas_agent_changes", "pallas_agent_versions", "pallas_agents"):
-        op.drop_table(table)

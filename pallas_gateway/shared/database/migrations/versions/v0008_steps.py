@@ -38,17 +38,6 @@ def upgrade() -> None:
         op.create_index(name, table, columns)
 
 
-def downgrade() -> None:
-    """Remove them; turns keep their questions and answers."""
-    for name, (table, _) in INDEXES.items():
-        op.drop_index(name, table)
-    op.drop_table("pallas_steps")
-    op.drop_column("pallas_checkpoints", "messages")
-    for name in ("tokens", "steps_bytes", "bytes"):
-        op.drop_column("pallas_turns", name)
-    op.drop_column("pallas_threads", "agent_id")
-
-
 def _measure(sql: sa.Connection) -> None:
     """Write the bytes and the estimated tokens of all turns, as `features/threads/sizes.py` counts them."""
     blob = "CAST({} AS BLOB)" if sql.dialect.name == "sqlite" else "CAST({} AS TEXT)"

@@ -23,10 +23,3 @@ def upgrade() -> None:
             ["thread_id", "turn"], ["pallas_turns.thread_id", "pallas_turns.number"], ondelete="CASCADE"
         ),
     )
-
-
-def downgrade() -> None:
-    """Remove them."""
-    op.drop_table("pallas_feedback")
-    op.drop_column("pallas_turns", "model")
-    op.drop_column("pallas_turns", "params")

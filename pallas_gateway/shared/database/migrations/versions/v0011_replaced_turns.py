@@ -13,9 +13,3 @@ def upgrade() -> None:
     is_set = sa.text("replaces IS NOT NULL")
     columns = ["thread_id", "replaces", "number", "status"]
     op.create_index("pallas_turns_replacing", "pallas_turns", columns, sqlite_where=is_set, postgresql_where=is_set)
-
-
-def downgrade() -> None:
-    """Remove it."""
-    op.drop_index("pallas_turns_replacing", "pallas_turns")
-    op.drop_column("pallas_turns", "replaces")

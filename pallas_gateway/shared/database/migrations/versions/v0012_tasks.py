@@ -66,9 +66,3 @@ def upgrade() -> None:
         sa.Column("asked_at", sa.BigInteger, nullable=False),
         sa.Column("expires_at", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Remove them, and with them what tasks have done so far."""
-    for table in ("pallas_task_questions", "pallas_task_steps", "pallas_tasks"):
-        op.drop_table(table)

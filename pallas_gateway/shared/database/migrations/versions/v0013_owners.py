@@ -17,10 +17,3 @@ def upgrade() -> None:
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("seen_at", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Remove them."""
-    op.drop_table("pallas_callers")
-    op.drop_column("pallas_feedback", "for_owner")
-    op.drop_column("pallas_agent_versions", "why")

@@ -19,8 +19,3 @@ def upgrade() -> None:
         *(sa.Column(name, sa.BigInteger, nullable=False) for name in numbers),
         sa.Column("cost", sa.Float, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Remove it."""
-    op.drop_table("pallas_usage")
