@@ -22,7 +22,7 @@ from pallas_gateway.shared.database.migrating import versions_of
 from tests.deploy.adapting import ROOT
 from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
-from tests.support.older_tables import migrate_to, write_as_of_0006
+from tests.support.older_tables import migrate_to, write_as_of_0_1_0
 from tests.support.postgresql import PostgreSql
 from tests.threads.conftest import server
 
@@ -173,12 +173,12 @@ def test_a_backup_made_while_calls_run_brings_back_threads_and_agents(world: Wor
 @pytest.mark.whole
 def test_an_upgrade_keeps_what_is_stored_and_its_backup_is_the_way_back(world: World, tmp_path: Path) -> None:
     required = versions_of(None).required
-    asyncio.run(migrate_to("0006", world.environ["DATABASE_URL"], tmp_path / "older"))
-    asyncio.run(write_as_of_0006(world.environ["DATABASE_URL"], [OLD_THREAD], [("complete", "hello")]))
+    asyncio.run(migrate_to("0011", world.environ["DATABASE_URL"], tmp_path / "older"))
+    asyncio.run(write_as_of_0_1_0(world.environ["DATABASE_URL"], [OLD_THREAD], [("complete", "hello")]))
     world.execute("UPDATE pallas_threads SET owner = 'anonymous', agent = 'echo'")
     assert world.ran("pallas-gateway database status").returncode == 3
 
-    assert f"from version 0006 to {required}" in world.run("upgrade")
+    assert f"from version 0011 to {required}" in world.run("upgrade")
     with world.gateway() as client:
         assert messages(client, OLD_THREAD) == ["one", "hello"]
         client.post("/agents/echo/chat", json={"message": "later"}).raise_for_status()
@@ -190,7 +190,7 @@ def test_an_upgrade_keeps_what_is_stored_and_its_backup_is_the_way_back(world: W
         assert done.returncode == pending, done.stderr
     world.use_restored()
     status = world.ran("pallas-gateway database status")
-    assert (status.returncode, "Tables:    version 0006" in status.stdout) == (3, True)
+    assert (status.returncode, "Tables:    version 0011" in status.stdout) == (3, True)
     with world.gateway() as client:  # which upgrades them again; the older release would not
         assert messages(client, OLD_THREAD) == ["one", "hello"]
         assert len(client.get("/threads").raise_for_status().json()["threads"]) == 1

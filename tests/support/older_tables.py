@@ -45,7 +45,7 @@ async def migrate_to(version: str, url: str, folder: Path) -> None:
     await database.close()
 
 
-async def write_as_of_0006(url: str, ids: Sequence[str], turns: Sequence[tuple[str, str | None]]) -> None:
+async def write_as_of_0_1_0(url: str, ids: Sequence[str], turns: Sequence[tuple[str, str | None]]) -> None:
     """Write threads of `me` with `solo`, each with turns of a status and an answer, with pictures in the question."""
 
     async def written(sql: AsyncConnection) -> None:

@@ -21,7 +21,7 @@ from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.definers import SIMPLE, configured, editor
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
-from tests.support.older_tables import migrate_to, write_as_of_0006
+from tests.support.older_tables import migrate_to, write_as_of_0_1_0
 from tests.support.stored_threads import services, turns_of
 
 REQUIRED = versions_of(None).required
@@ -36,9 +36,9 @@ def project(run: Command, folder: Path, database_url: str) -> Path:
     return folder
 
 
-def older(database_url: str, folder: Path, version: str = "0006") -> None:
+def older(database_url: str, folder: Path, version: str = "0011") -> None:
     asyncio.run(migrate_to(version, database_url, folder))
-    asyncio.run(write_as_of_0006(database_url, [ID], [("complete", "hello")]))
+    asyncio.run(write_as_of_0_1_0(database_url, [ID], [("complete", "hello")]))
 
 
 def execute(database_url: str, statement: str) -> None:
@@ -56,25 +56,25 @@ def test_status_names_each_pending_step_and_upgrade_takes_them(run: Command, dat
 
     ran = run("database", "status")
     assert ran.code == PENDING == 3
-    assert "Tables:    version 0006" in ran.out
+    assert "Tables:    version 0011" in ran.out
     assert f"Required:  version {REQUIRED}" in ran.out
-    assert "  0007  Agents of the database, their versions, and the number of their changes." in ran.out
+    assert "  0012  Tasks: calls that go on after their connection, their worker or their replica has gone." in ran.out
     assert "Gateways of older releases that already run go on" in ran.out
     assert "Going back: restore a backup" in ran.out
-    assert "0006  " not in ran.out
+    assert "0011  " not in ran.out
 
     document = run("database", "status", "--json").json
-    assert (document["state"], document["version"], document["required"]) == ("pending", "0006", REQUIRED)
-    assert [one["version"] for one in document["pending"]] == [one.version for one in STEPS if one.version > "0006"]
+    assert (document["state"], document["version"], document["required"]) == ("pending", "0011", REQUIRED)
+    assert [one["version"] for one in document["pending"]] == [one.version for one in STEPS if one.version > "0011"]
     assert all(one["olderReleasesGoOn"] for one in document["pending"])
 
     would = run("database", "upgrade", "--dry-run")
     assert (would.code, would.out.startswith("Would upgrade ")) == (0, True)
-    assert run("database", "status", "--json").json["version"] == "0006"
+    assert run("database", "status", "--json").json["version"] == "0011"
 
     done = run("database", "upgrade")
     assert done.code == 0, done.err
-    assert f"from version 0006 to {REQUIRED}:" in done.out
+    assert f"from version 0011 to {REQUIRED}:" in done.out
     again = run("database", "upgrade")
     assert (again.code, again.out.endswith(f" is up to date: version {REQUIRED}.\n")) == (0, True)
     status = run("database", "status", "--json")
@@ -125,11 +125,11 @@ def test_check_online_tries_the_database_and_writes_nothing(run: Command, databa
     assert not (tmp_path / "threads.db").exists()
     older(database_url, tmp_path)
     assert problems() == []
-    assert run("database", "status", "--json").json["version"] == "0006"
+    assert run("database", "status", "--json").json["version"] == "0011"
 
     settings = {"database": database_url, "upgrade_database": False}
     write_project(tmp_path, {"echo": Agent()}, gateway=settings)
-    pending = f"gateway.database: the database's tables are at version 0006, this gateway requires {REQUIRED}, and "
+    pending = f"gateway.database: the database's tables are at version 0011, this gateway requires {REQUIRED}, and "
     assert [pending in one for one in problems()] == [True]
 
     assert run("database", "upgrade").code == 0
@@ -163,7 +163,7 @@ def test_two_upgrades_at_once_take_each_step_once(database_url: str, tmp_path: P
 
     with ThreadPoolExecutor(2) as both:
         first, second = sorted(both.map(upgraded, range(2)), key=lambda out: "up to date" in out)
-    assert "from version 0006" in first
+    assert "from version 0011" in first
     assert "is up to date" in second
 
 
@@ -178,7 +178,7 @@ def test_a_gateway_that_must_not_upgrade_refuses_to_start_until_the_operator_has
     with started(["serve"], tmp_path) as program:
         ran = program.end(READY_SECONDS)
     assert ran.code == 2
-    assert f"tables are at version 0006, this gateway requires {REQUIRED}" in ran.err
+    assert f"tables are at version 0011, this gateway requires {REQUIRED}" in ran.err
     assert "run `pallas-gateway database upgrade`" in ran.err
 
     with started(["database", "upgrade"], tmp_path) as program:

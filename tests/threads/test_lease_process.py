@@ -1,18 +1,14 @@
 """The name of the process that runs the call of a thread, in the thread's lease."""
 
 from dataclasses import replace
-from pathlib import Path
 
-from alembic import command
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pallas_gateway.calls.call import Message
 from pallas_gateway.core.long_calls.records import NewTask
 from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread, ThreadLease
 from pallas_gateway.features.threads.service import Threads
-from pallas_gateway.identity.secret import Secret
-from pallas_gateway.shared.database import migrating
 from pallas_gateway.shared.database.connections import Database
 from tests.support.stored_threads import claim_turn, opened, task_of, turns_of
 
@@ -70,24 +66,6 @@ async def test_a_gateway_that_does_not_know_the_name_goes_on_with_newer_tables(d
         await executed(threads.database, *OLDER_BEGINS)
         [turn] = await turns_of(threads, "t")
     assert (turn.status, turn.process) == ("pending", None)
-
-
-async def test_a_turn_that_was_begun_before_the_update_of_the_tables_goes_on_after_it(database_url: str) -> None:
-    older = Database(Secret(database_url), Path("/"))
-
-    def to_older(connection: Connection) -> None:
-        command.upgrade(migrating._config(connection), "0003")
-
-    await older.write(lambda connection: connection.run_sync(to_older))
-    await executed(older, *OLDER_BEGINS)
-    async with opened(database_url, process="new") as threads:
-        [before] = await turns_of(threads, "t")
-        await executed(older, "UPDATE pallas_threads SET lease_holder = NULL, lease_until = NULL")
-        async with threads.turns.turn("t", ASKED, "call", wait_seconds=0) as turn:
-            assert await process_of(threads, "t") == "new"
-            await turn.end(FINE)
-    await older.close()
-    assert (before.status, before.process) == ("pending", None)
 
 
 async def executed(database: Database, *statements: str) -> None:

@@ -17,7 +17,7 @@ from pallas_gateway.shared.database.errors import DatabaseSchemaError
 from pallas_gateway.shared.protocol import SharedAwayError, Wanted
 from pallas_gateway.shared.sql import Sql
 from tests.support.fair_time import hastened
-from tests.support.older_tables import migrations_up_to, write_as_of_0006
+from tests.support.older_tables import migrations_up_to, write_as_of_0_1_0
 from tests.support.shared_state import OfDatabase, wanted
 from tests.support.stored_threads import services, turns_of
 from tests.support.waiting import eventually
@@ -258,10 +258,10 @@ async def test_no_call_stays_without_its_counter_when_time_passes_between_the_st
     assert await is_admitted(one, 2, wanted(minute=5))
 
 
-async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
+async def test_tables_of_0_1_0_keep_what_they_have(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, config, id_ = migrations_up_to("0005", tmp_path), migrating._config, "1" * 32
+    folder, config, id_ = migrations_up_to("0011", tmp_path), migrating._config, "1" * 32
 
     def older_config(connection: Connection | None = None) -> Config:
         changed = config(connection)
@@ -272,13 +272,13 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
         older.setattr(migrating, "_config", older_config)
         async with services(database_url) as stored:
             assert await stored.states.use("ticket", 600)
-    await write_as_of_0006(database_url, [id_], [("complete", "hello")])
+    await write_as_of_0_1_0(database_url, [id_], [("complete", "hello")])
     async with services(database_url) as stored:
         assert [turn.question.text for turn in await turns_of(stored.threads, id_)] == ["one"]
         assert not await stored.states.use("ticket", 600)
         assert await is_admitted(stored.shared, 1, wanted(minute=1))
         assert not await is_admitted(stored.shared, 2, wanted(minute=1))
     monkeypatch.setattr(migrating, "_config", older_config)
-    with pytest.raises(DatabaseSchemaError, match=r"at version \d+, this gateway knows up to 0005"):
+    with pytest.raises(DatabaseSchemaError, match=r"at version \d+, this gateway knows up to 0011"):
         async with services(database_url):
             pass

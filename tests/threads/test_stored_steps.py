@@ -3,7 +3,6 @@
 import json
 import tracemalloc
 from collections.abc import Awaitable, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -22,7 +21,6 @@ from pallas_gateway.features.threads.records import (
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.features.threads.sizes import Room
 from pallas_gateway.shared.database import tables
-from tests.support.older_tables import PICTURES, migrate_to, write_as_of_0006
 from tests.support.stored_threads import listed, opened, say, turns_of
 from tests.support.waiting import eventually
 
@@ -399,21 +397,3 @@ async def _fill(threads: Threads, thread_id: str, count: int, results: int, data
         await sql.execute(update(tables.threads).values(turns=count))
 
     await threads.store.database.write(written)
-
-
-async def test_turns_of_earlier_versions_are_measured_when_the_tables_are_updated(
-    database_url: str, tmp_path: Path
-) -> None:
-    await migrate_to("0006", database_url, tmp_path)
-    ids = [f"{number:032x}" for number in range(1, 4)]
-    await write_as_of_0006(database_url, ids, [("complete", "thrée"), ("error", None)])
-    async with opened(database_url) as threads:
-        wanted = select(tables.turns.c.bytes, tables.turns.c.tokens, tables.turns.c.steps_bytes)
-        wanted = wanted.order_by(tables.turns.c.thread_id, tables.turns.c.number)
-        sizes = (await threads.store.database.read(lambda sql: sql.execute(wanted))).all()
-        async with threads.turns.turn(ids[0], Message("user", "more"), "call", wait_seconds=0, room=ROOM) as next_:
-            await next_.end(ExchangeOutcome(Message("assistant", "fine")))
-    texts, images = len("onethrée".encode()), len(json.dumps(PICTURES)) + len("[]")
-    complete, failed = (texts + images, texts // 3 + 2 + 1600, 0), (3 + images, 3 // 3 + 2 + 1600, 0)
-    assert [(*one,) for one in sizes] == [complete, failed] * 3
-    assert [message.text for message in next_.history.messages] == ["one", "thrée"]
