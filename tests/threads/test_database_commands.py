@@ -311,8 +311,8 @@ def test_what_cannot_be_read_or_written_is_named(run: Command, stored: Path) -> 
     for arguments, why in {
         ("backup", "missing/kept.db"): "missing/kept.db cannot be written: No such file or directory",
         ("backup", "dangling.db"): "dangling.db is there already",
-        ("backup", "x" * 300): "xxx cannot be used: File name too long",
-        ("restore", "x" * 300): "xxx cannot be used: File name too long",
+        ("backup", "x" * 300): "xxx cannot be written: File name too long",
+        ("restore", "x" * 300): "no file xxx",
         ("restore", "missing.db"): "no file missing.db",
         ("restore", "agents.yaml"): "agents.yaml is damaged, incomplete or no database: file is not a database",
     }.items():

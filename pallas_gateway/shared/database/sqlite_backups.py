@@ -9,6 +9,7 @@ import os
 import sqlite3
 import tempfile
 from contextlib import closing, contextmanager
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def back_up(source: Path, backup: Path) -> TableVersions:
     Raises:
         BackupError: with the reason.
     """
-    if _exists(backup):
+    if lexists(backup):
         raise BackupError(f"{backup} is there already; name another file, or move it away")
     _copy(source, backup)
     return examine(backup)
@@ -49,7 +50,7 @@ def restore(backup: Path, target: Path) -> TableVersions:
     """
     found = examine(backup)
     for file in (target, *(target.with_name(target.name + ending) for ending in _OTHER_FILES)):
-        if _exists(file):
+        if lexists(file):
             raise BackupError(f"{file} is there already; stop the gateway, and move the file away")
     _copy(backup, target)
     return found
@@ -79,21 +80,6 @@ def examine(backup: Path) -> TableVersions:
     return versions
 
 
-def _exists(file: Path) -> bool:
-    """Return True if a file is there, also a symbolic link to nothing.
-
-    Raises:
-        BackupError: that cannot be found out.
-    """
-    try:
-        file.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise BackupError(f"{file} cannot be used: {error.strerror}") from error
-    return True
-
-
 @contextmanager
 def _opened(file: Path) -> Iterator[sqlite3.Connection]:
     """Open a database that is there, in a transaction at its present state.
@@ -101,7 +87,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         BackupError: it cannot be read.
     """
-    if not _exists(file) or not file.is_file():
+    if not lexists(file) or not file.is_file():
         raise BackupError(f"no file {file}")
     try:
         # Not `mode=ro`: only a connection that may write can use the log of a database that no gateway has open.
