@@ -14,7 +14,7 @@ from pallas_gateway.core.long_calls.service import LongCalls
 from pallas_gateway.core.offers import ThreadsOfAgents
 from pallas_gateway.features.threads import older_questions
 from pallas_gateway.features.threads.records import ClaimedExchange, QuestionNotOpenError
-from pallas_gateway.features.threads.sizes import Quota, Room
+from pallas_gateway.features.threads.sizes import UNKNOWN_WINDOW, Quota, Room
 from pallas_gateway.features.threads.store import Store
 from pallas_gateway.features.threads.thread_changes import ThreadChanges
 from pallas_gateway.features.threads.turns import Exchanges, Lines
@@ -76,8 +76,11 @@ class Threads(ThreadsOfAgents):
         return self._store
 
     def room_for(self, window: int | None) -> Room:
-        """Return the room for a history in a context window of so many tokens, None if it is unknown."""
-        return Room.for_window(window, turns=self._limits.replayed_turns, bytes=self._limits.replayed_bytes)
+        """Return the room for a history in a context window of so many tokens, None if it is unknown.
+
+        A quarter of the window is left for the instruction, the tools, the new message and its answer.
+        """
+        return Room(self._limits.replayed_turns, self._limits.replayed_bytes, (window or UNKNOWN_WINDOW) * 3 // 4)
 
     def step_log(self) -> StepLog:
         """Return a log for the steps of a turn."""

@@ -21,7 +21,7 @@ from pallas_gateway.features.threads.records import ThreadsFullError
 from pallas_gateway.shared.database.tables import threads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy import ColumnElement, ScalarSelect
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -75,58 +75,28 @@ class Room:
     bytes: int
     tokens: int
 
-    @classmethod
-    def for_window(cls, window: int | None, *, turns: int, bytes: int) -> Self:  # noqa: A002  the field's name
-        """Return the room in a context window of so many tokens, None if it is unknown.
+    def too_much(self, turns: int, bytes: int, tokens: int) -> tuple[int, int, int]:  # noqa: A002  the field's name
+        """Return how many turns, bytes and tokens of so many are left out: whole quarters of what may be sent.
 
-        A quarter of the window is left for the instruction, the tools, the new message and its answer.
+        The beginning of what a model is sent then stays the same over many messages, and with it the provider's cache
+        of it.
         """
-        return cls(turns, bytes, (window or UNKNOWN_WINDOW) * 3 // 4)
+        return _quarters(turns, self.turns), _quarters(bytes, self.bytes), _quarters(tokens, self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The size of a turn, or of several: `turns` is their number, `last` the number of the latest."""
-
-    last: int
-    turns: int
-    bytes: int
-    tokens: int
-
-
-async def first_that_fits(room: Room, whole: Measured, oldest_first: AsyncIterable[Measured]) -> tuple[int, int]:
-    """Return the number of the turn before the first one that is sent, and how many turns are left out.
-
-    Turns are left out a quarter of the room at a time: the beginning of what a model is sent then stays the same over
-    many messages, and with it the provider's cache of it.
-
-    Args:
-        room: what may be sent.
-        whole: the sizes of all turns together.
-        oldest_first: the size of each; read only as far as turns are left out.
-    """
-    turns, bytes_, tokens = (
-        _left_out(total, most)
-        for total, most in (
-            (whole.turns, room.turns),
-            (whole.bytes, room.bytes),
-            (whole.tokens, room.tokens),
-        )
-    )
-    before = Measured(0, 0, 0, 0)
-    if turns <= 0 and bytes_ <= 0 and tokens <= 0:
-        return 0, 0
-    async for turn in oldest_first:
-        before = Measured(turn.last, before.turns + 1, before.bytes + turn.bytes, before.tokens + turn.tokens)
-        if before.turns >= turns and before.bytes >= bytes_ and before.tokens >= tokens:
-            break
-    return before.last, before.turns
-
-
-def _left_out(total: int, most: int) -> int:
-    """Return how much of `total` is left out: as many quarters of `most` as are too much."""
+def _quarters(total: int, most: int) -> int:
     quarter = max(most // QUARTERS, 1)
     return -(-max(total - most, 0) // quarter) * quarter
+
+
+def left_out(too_much: tuple[int, int, int], oldest_first: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
+    """Return the number of the last turn that is left out, and how many are, given number, bytes and tokens of each."""
+    last = turns = bytes_ = tokens = 0
+    for number, of_bytes, of_tokens in oldest_first:
+        last, turns, bytes_, tokens = number, turns + 1, bytes_ + of_bytes, tokens + of_tokens
+        if turns >= too_much[0] and bytes_ >= too_much[1] and tokens >= too_much[2]:
+            break
+    return last, turns
 
 
 ROW_BYTES = 1024

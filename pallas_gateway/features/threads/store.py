@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import aclosing
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,7 @@ from pallas_gateway.features.threads.records import (
     turn_of,
 )
 from pallas_gateway.features.threads.search import Search
-from pallas_gateway.features.threads.sizes import ROW_BYTES, Measured, Quota, Size, first_that_fits
+from pallas_gateway.features.threads.sizes import ROW_BYTES, Quota, Size, left_out
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.shared.database.tables import (
     ID_CHARACTERS,
@@ -50,10 +49,10 @@ from pallas_gateway.shared.database.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
     from typing import Concatenate
 
-    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy import ColumnElement
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.call import Message, Step
@@ -187,8 +186,14 @@ class Store:
         is_wanted = and_(turns.c.thread_id == thread_id, turns.c.number > after)
         size = turns.c.bytes if with_steps else turns.c.bytes - turns.c.steps_bytes
         sizes = select(turns.c.number, size.label("size")).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
-        fitting, has_more = await _fitting(connection, sizes, most=limit, octets=self._limits.page_bytes, at_least=1)
-        if fitting is None:
+        found = (await connection.execute(sizes)).all()
+        fitting, total = 0, 0
+        for row in found[:limit]:
+            total += row.size
+            if fitting and total > self._limits.page_bytes:
+                break
+            fitting = row.number
+        if not fitting:
             return ExchangePage((), has_more=False)
         is_pending, has_ended = turns.c.status == "pending", is_free_of_calls()
         its_task = exists().where(task_rows.is_of(turns.c.thread_id, turns.c.number), task_rows.goes_on())
@@ -208,7 +213,7 @@ class Store:
         numbers = and_(steps.c.turn > after, steps.c.turn <= fitting)
         made = await _steps_of(connection, thread_id, numbers) if with_steps else {}
         shown = (turn_of(row, asks.get(row.number, ()), made.get(row.number, ())) for row in rows)
-        return ExchangePage(tuple(shown), has_more=has_more)
+        return ExchangePage(tuple(shown), has_more=found[-1].number > fitting)
 
     @_reading
     async def history(self, connection: AsyncConnection, lease: ThreadLease, room: Room) -> History:
@@ -217,7 +222,7 @@ class Store:
         Which those are is decided by the stored sizes; texts are read of these turns only.
         """
         is_wanted = and_(turns.c.thread_id == lease.thread_id, turns.c.status == "complete", _is_before(lease))
-        before, left_out = await _left_out(connection, is_wanted, room)
+        before, count = await _left_out(connection, is_wanted, room)
         # Not those of failed turns between them, which were not measured and may have any size.
         of_wanted = steps.c.turn.in_(select(turns.c.number).where(is_wanted, turns.c.number > before))
         made = await _steps_of(connection, lease.thread_id, of_wanted)
@@ -225,7 +230,7 @@ class Store:
         messages: list[Message] = []
         for row in await connection.execute(replayed):  # `room` bounds them; a stream takes longer for each row
             messages += pair_of(row, made.get(row.number, ()))
-        return History(tuple(messages), left_out)
+        return History(tuple(messages), count)
 
     @_writing
     async def begin_thread(
@@ -391,45 +396,15 @@ class Store:
         return now() + int(self._leases.seconds * 1000)
 
 
-async def _fitting(
-    connection: AsyncConnection, sizes: Select[tuple[int, int]], *, most: int, octets: int, at_least: int
-) -> tuple[int | None, bool]:
-    """The number of the last turn that fits into `octets`, None if none does, and true if more turns follow.
-
-    Args:
-        connection: in a transaction.
-        sizes: number and size of each turn, in order; read only as far as they fit.
-        most: the largest number of turns.
-        octets: the largest sum of sizes.
-        at_least: turns that are included regardless of their size.
-    """
-    last, count, total = None, 0, 0
-    async with connection.stream(sizes) as found:
-        async for row in found:
-            total += row.size
-            if count == most or (total > octets and count >= at_least):
-                return last, True
-            last, count = row.number, count + 1
-    return last, False
-
-
 async def _left_out(connection: AsyncConnection, is_wanted: ColumnElement[bool], room: Room) -> tuple[int, int]:
     """Return the number of the latest turn that does not fit, and how many do not."""
     sums = [func.coalesce(func.sum(column), 0) for column in (turns.c.bytes, turns.c.tokens)]
     count, bytes_, tokens = (await connection.execute(select(func.count(), *sums).where(is_wanted))).one()
-    whole = Measured(0, count, int(bytes_), int(tokens))
+    too_much = room.too_much(count, int(bytes_), int(tokens))
+    if not any(too_much):
+        return 0, 0
     sizes = select(turns.c.number, turns.c.bytes, turns.c.tokens).where(is_wanted).order_by(turns.c.number)
-
-    async def oldest_first() -> AsyncGenerator[Measured]:
-        async with connection.stream(sizes) as found:
-            try:
-                async for row in found:
-                    yield Measured(row.number, 1, row.bytes, row.tokens)
-            finally:  # of a generator that is closed early, SQLAlchemy leaves the cursor open, and SQLite its snapshot
-                await found.close()
-
-    async with aclosing(oldest_first()) as measured:
-        return await first_that_fits(room, whole, measured)
+    return left_out(too_much, await connection.execute(sizes))
 
 
 async def _steps_of(
