@@ -276,23 +276,15 @@ def _upper_bounds(floors: AgentsMayUseSettings, *, with_defaults: bool) -> Itera
 
 def _circle_of(name: str, graph: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the agents on the shortest way from an agent back to itself; none without one."""
-    users = {name: name}
-    waiting = [name]
-    for one in waiting:
-        for sub in graph.get(one, ()):
+    ways, seen = [[name]], set[str]()
+    for way in ways:
+        for sub in graph.get(way[-1], ()):
             if sub == name:
-                return [*_way_to(one, name, users), name]
-            if sub not in users:
-                users[sub] = one
-                waiting.append(sub)
+                return [*way, name]
+            if sub not in seen:
+                seen.add(sub)
+                ways.append([*way, sub])
     return []
-
-
-def _way_to(one: str, name: str, users: Mapping[str, str]) -> list[str]:
-    way = [one]
-    while way[0] != name:
-        way.insert(0, users[way[0]])
-    return way
 
 
 def _unreleased(what: str, kind: str, released: Collection[str]) -> str:
