@@ -242,9 +242,9 @@ class Sql:
         takes_lease = any(wanted.calls_at_once is not None for one in batch for wanted in one.wanted)
         renews = self._is_renewal_due or (takes_lease and began >= self._renew_at)
         ended, self._ended = self._ended, []
-        transaction = _Transaction(batch, self._process, ended)
+        transaction = _Transaction(batch, self._process, self._lease_seconds, ended)
         if renews:
-            transaction.renewal = _Renewal(self._lease_seconds, dict(self._held))
+            transaction.renewed = dict(self._held)
         try:
             while await self._database.write(transaction.run, seconds=latest - clock(), share="calls"):
                 added = partial(counter_rows.add, wanted=transaction.missing, most=self._most)
@@ -280,27 +280,21 @@ type _Decision = tuple[SharedAnswer, Sequence[str]]
 """With the ids of the counters that hold a lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Renewal:
-    """The leases that a process holds and renews, with their counters."""
-
-    seconds: float
-    held: Mapping[int, Sequence[str]]
-
-
 @dataclass(slots=True)
 class _Transaction:
     """One transaction, which may run again after it has found counters `missing`, by their ids with their scopes.
 
     Attributes:
+        renewed: the leases that the process holds and renews, with their counters; None for no renewal.
         shared: ids of counters that have no row of their own, because there are too many.
         is_given_up: its requests have been answered; it must not be committed any more.
     """
 
     requests: Sequence[_Request]
     process: str
+    lease_seconds: float
     ended: Sequence[int]
-    renewal: _Renewal | None = None
+    renewed: Mapping[int, Sequence[str]] | None = None
     shared: set[str] = field(default_factory=set)
     is_given_up: bool = False
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -308,9 +302,8 @@ class _Transaction:
 
     async def run(self, sql: AsyncConnection) -> bool:
         """Decide and write; return True, without a decision, if counters are missing."""
-        if self.renewal is not None:
-            held = self._lease_rows(self.renewal.held)
-            await counter_rows.renew(sql, self.process, self.renewal.seconds, held)
+        if self.renewed is not None:
+            await counter_rows.renew(sql, self.process, self.lease_seconds, self._lease_rows(self.renewed))
         if self.ended:
             await counter_rows.end_leases(sql, self.process, self.ended)
         if self.requests:
