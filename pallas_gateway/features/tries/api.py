@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from itertools import chain, count
@@ -41,7 +40,7 @@ from pallas_gateway.features.threads.feature import ThreadsFeature
 from pallas_gateway.features.threads.http import models
 from pallas_gateway.features.threads.http.given_answers import refuse_misfit
 from pallas_gateway.features.threads.http.live_turn import LiveExchange
-from pallas_gateway.features.threads.http.requests import given_answers, turn_request
+from pallas_gateway.features.threads.http.requests import given_answers, with_message
 from pallas_gateway.features.threads.http.responses import ExchangeResponse
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.grants import CREATE_AGENTS, EDIT_AGENTS
@@ -218,10 +217,9 @@ class _Try(LiveExchange):
 
     async def _decoded(self, asked: Call) -> Call:
         most_bytes = self._gateway.configuration.deployment.gateway.max_message_bytes
-        most = {"max_entries": self._agent.shared.max_history_entries, "max_bytes": most_bytes}
-        said = await in_parts(turn_request(self._body, self._agent.settings, **most))
-        said.skipped.warn(asked)
-        return replace(asked, message=said.message, parameters=said.parameters, history=said.history)
+        call, skipped = await in_parts(with_message(asked, self._body, self._agent, most_bytes))
+        skipped.warn(call)
+        return call
 
     async def _reply(self, call: Call) -> Reply:
         """Return the reply; the call ends with its client, and after its time."""

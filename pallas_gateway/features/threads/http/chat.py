@@ -59,17 +59,11 @@ class NewExchange:
             GatewayError: the thread or its database is not available.
         """
         self._asked = parsed(ChatRequest, self.body)
-        most = {"max_entries": self.agent.shared.max_history_entries, "max_bytes": self.services.max_message_bytes}
-        request = await in_parts(requests.turn_request(self._asked, self.agent.settings, **most))
+        most_bytes = self.services.max_message_bytes
+        call, skipped = await in_parts(requests.with_message(asked, self._asked, self.agent, most_bytes))
         thread = await self._thread(self._asked.thread_id, asked.caller)
-        call = replace(
-            asked,
-            message=request.message,
-            parameters=request.parameters,
-            history=request.history,
-            conversation_id=thread.id,
-        )
-        request.skipped.warn(call)
+        call = replace(call, conversation_id=thread.id)
+        skipped.warn(call)
         return call
 
     async def _reply(self, call: Call) -> Reply:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.conversation import (
-    NOTHING_SKIPPED,
-    Skipped,
-    current_message,
-    history_rows,
-    parse_history,
-    refuse_too_many,
-)
+from pallas_gateway.calls.conversation import current_message, history_rows, parse_history, refuse_too_many
 from pallas_gateway.calls.forms import size_of
-from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
+from pallas_gateway.calls.parameters import parse
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.requests import bad
@@ -26,9 +19,10 @@ from pallas_gateway.limits import QuestionLimits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pallas_gateway.calls.call import Message
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.conversation import Skipped
     from pallas_gateway.calls.questions import Outcome
-    from pallas_gateway.config.model.agents import AgentSettings
+    from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.features.threads.http.models import GivenAnswers, Said, ThreadsQuery
     from pallas_gateway.features.threads.records import Position
     from pallas_gateway.tasks import Parts
@@ -37,33 +31,22 @@ _OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined",
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRequest:
-    """One message.
-
-    `history` takes the place of the stored one; `skipped` are its entries that were left out.
-    """
-
-    message: Message
-    parameters: Parameters = NO_PARAMETERS
-    history: tuple[Message, ...] = ()
-    skipped: Skipped = NOTHING_SKIPPED
-
-
-def turn_request(asked: Said, settings: AgentSettings, *, max_entries: int, max_bytes: int) -> Parts[ExchangeRequest]:
-    """Return the message of a chat request, with its history and parameters.
+def with_message(asked: Call, said: Said, agent: HostedAgent, max_bytes: int) -> Parts[tuple[Call, Skipped]]:
+    """Return a call with the message, history and parameters of a chat request, and the entries that were left out.
 
     Raises:
         CallRefusedError: `bad_input`, `bad_params` or `bad_image`.
         ApiError: `message_too_large`.
     """
-    if len(asked.message.encode()) > max_bytes:
+    if len(said.message.encode()) > max_bytes:
         why = f"The message has more than {max_bytes} bytes (gateway.max_message_bytes). Send a shorter one."
         raise ApiError(why, reason="message_too_large")
-    rows = history_rows(asked.messages)
-    refuse_too_many(rows, asked.images, max_entries)
-    message, parameters = (yield from current_message(asked.message, asked.images)), parse(asked.params, settings)
-    return ExchangeRequest(message, parameters, *(yield from parse_history(rows)))
+    rows = history_rows(said.messages)
+    refuse_too_many(rows, said.images, agent.shared.max_history_entries)
+    message = yield from current_message(said.message, said.images)
+    parameters = parse(said.params, agent.settings)
+    history, skipped = yield from parse_history(rows)
+    return replace(asked, message=message, parameters=parameters, history=history), skipped
 
 
 def given_answers(body: GivenAnswers) -> dict[str, Answer]:
