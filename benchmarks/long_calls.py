@@ -23,8 +23,10 @@ from pallas_gateway.calls.spending import Spending
 from pallas_gateway.core.long_calls import rows
 from pallas_gateway.core.long_calls.recorder import LatestStep, TaskRecorder
 from pallas_gateway.core.long_calls.records import NewTask
+from pallas_gateway.core.long_calls.service import LongCalls
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.limits import TaskLimits, ThreadLimits
 from pallas_gateway.shared.database.connections import LeaseTerms
 from pallas_gateway.shared.database.service import GatewayDatabase
 from pallas_gateway.shared.database.tables import tasks
@@ -179,7 +181,8 @@ async def _transactions(bench: Bench) -> None:
     url = os.environ.get("BENCHMARK_DATABASE", f"sqlite:///{folder}/threads.db")
     cpu: dict[str, list[float]] = {name: [] for name in ("read", "poll", "become", "round")}
     async with GatewayDatabase(Secret(url), folder) as database:
-        threads = Threads(database, LeaseTerms(60, "benchmark"))
+        long_calls = LongCalls(database, "benchmark", TaskLimits())
+        threads = Threads(database, LeaseTerms(60, "benchmark"), ThreadLimits(), long_calls)
         database.add(threads)
         one = _Tasks(threads)
         await one.become()

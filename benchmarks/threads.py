@@ -13,9 +13,11 @@ from benchmarks.figures import Bounds, figure, ratio
 from benchmarks.processes import HOST
 from benchmarks.project import Agent
 from pallas_gateway.calls.call import Message, Step, StepLog
+from pallas_gateway.core.long_calls.service import LongCalls
 from pallas_gateway.features.threads.records import ExchangeOutcome, NewThread
 from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.limits import TaskLimits, ThreadLimits
 from pallas_gateway.shared.database.connections import LeaseTerms
 from pallas_gateway.shared.database.service import GatewayDatabase
 
@@ -78,7 +80,8 @@ async def _thread(folder: Path, size: int) -> str:
     thread, answer = NewThread("anonymous", "bare"), Message("assistant", _ENTRY)
     url = Secret(f"sqlite:///{folder}/threads.db")
     async with GatewayDatabase(url, folder) as database:
-        threads = Threads(database, LeaseTerms(60))
+        long_calls = LongCalls(database, "benchmark", TaskLimits())
+        threads = Threads(database, LeaseTerms(60, "benchmark"), ThreadLimits(), long_calls)
         database.add(threads)
         turns = threads.turns
         for number in range(RESULTS):

@@ -38,7 +38,6 @@ class StoredServices:
             leases.seconds,
             answer_seconds=limits.database.count_seconds[connections.kind],
             value_seconds=limits.database.use_seconds,
-            is_open=lambda: self.database.is_open,
         )
         self.states = UsedStates(self.shared, process)
 

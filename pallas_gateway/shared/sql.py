@@ -31,7 +31,7 @@ from pallas_gateway.shared.protocol import SharedAnswer, SharedAwayError
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -65,7 +65,6 @@ class Sql:
         database: of the threads.
         lease_seconds: leases of a killed process count so long.
         answer_seconds: longest wait for one transaction of counters.
-        is_open: returns True once the tables are there.
         value_seconds: longest wait for one attempt to keep a value.
         most: counters of one scope.
         release_seconds: A call without a free lease asks a second time after this pause, because the end of the
@@ -78,7 +77,6 @@ class Sql:
         lease_seconds: float,
         *,
         answer_seconds: float,
-        is_open: Callable[[], bool],
         value_seconds: float = OPERATION_SECONDS,
         most: int = MOST_COUNTERS,
         release_seconds: float = 0.1,
@@ -87,7 +85,6 @@ class Sql:
         self._lease_seconds = lease_seconds
         self._answer_seconds = answer_seconds
         self._value_seconds = value_seconds
-        self._is_open = is_open
         self._most = most
         self._release_seconds = release_seconds
         self._process = secrets.token_hex(16)
@@ -115,7 +112,7 @@ class Sql:
 
     @property
     def is_available(self) -> bool:
-        return self._is_open() and self._database.is_up
+        return self._database.is_available
 
     @property
     def counts(self) -> bool:
@@ -178,7 +175,7 @@ class Sql:
         await self._write(lambda sql: sql.execute(delete(used_states).where(mine)), OPERATION_SECONDS)
 
     async def _write[T](self, work: Work[T], seconds: float) -> T:
-        if not self._is_open():
+        if not self._database.is_open:  # at once: nothing is tried again
             raise SharedAwayError
         try:
             return await tried_again(lambda: self._database.write(work, seconds=seconds, share="services"))

@@ -178,7 +178,7 @@ class OfDatabase(Carrier):
     def on(self, database: Database, lease_seconds: float = AGES, **options: Any) -> Sql:
         """Return the holder of a process that uses this database; `options` are those of `Sql`."""
         options = {"release_seconds": 0, "answer_seconds": 60, "most": self.most, **options}
-        made = Sql(database, lease_seconds, is_open=lambda: True, **options)
+        made = Sql(database, lease_seconds, **options)
         self._open.push_async_callback(made.close)
         return made
 

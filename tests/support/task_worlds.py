@@ -100,7 +100,7 @@ class World:
         """Return once this process has noticed that."""
         stored = self.served.gateway.stored
         assert stored is not None
-        await eventually(lambda: stored.database.is_available is up, what=f"the database up: {up}")
+        await eventually(lambda: stored.database.connections.is_available is up, what=f"the database up: {up}")
 
     async def kill_other(self) -> None:
         self.other.signal(signal.SIGKILL)

@@ -257,9 +257,9 @@ async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_whe
     try:
         async with services_at(url, try_again_seconds=0.05) as stored:
             with pytest.raises(DatabaseUnavailableError, match="try again in a moment"):
-                stored.threads.store  # noqa: B018  reading it is what is refused
+                await stored.threads.store.file_agents_of("me")
             server.start()
-            await eventually(lambda: _is_open(stored) and stored.database.connections.is_up, what="the database")
+            await eventually(lambda: stored.database.connections.is_available, what="the database")
             thread = await stored.threads.store.create("me", "solo")
 
             server.stop()
@@ -420,19 +420,12 @@ async def test_a_transaction_of_a_process_that_stands_still_is_ended_by_the_serv
             await holding
 
 
-def _is_open(stored: Stored) -> bool:
-    try:
-        return stored.threads.store is not None
-    except DatabaseUnavailableError:
-        return False
-
-
 async def test_nothing_that_is_said_of_a_database_holds_its_password(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     async with services_at(f"postgresql://gateway:{PASSWORD}@127.0.0.1:{port}/pallas?sslmode=disable") as stored:
         with pytest.raises(DatabaseUnavailableError) as refused:
-            stored.threads.store  # noqa: B018
+            await stored.threads.store.file_agents_of("me")
     [record] = [record for record in caplog.records if record.name == "pallas.threads"]
     assert "Connect" in str(record.__dict__["why"])
     assert PASSWORD not in f"{[vars(one) for one in caplog.records]}{refused.value!r}{refused.value.__context__!r}"

@@ -69,7 +69,6 @@ class LongCalls:
     def __init__(self, database: GatewayDatabase, process: str, limits: TaskLimits) -> None:
         self.process = process
         self._limits = limits
-        self._service = database
         self.database = database.connections
         self.doors: dict[Api, Door] = {}
         self.turns: ExchangesOfThreads | None = None
@@ -91,7 +90,7 @@ class LongCalls:
 
     async def note_end_of(self, process: str) -> None:
         """Note that a process has ended, before its lease does; not if the database is away."""
-        if self._service.is_available:
+        if self.database.is_available:
             with suppress(DatabaseUnavailableError):
                 await self.database.write(partial(rows.forget_process, process=process), share="services")
 
@@ -144,21 +143,18 @@ class LongCalls:
         Raises:
             DatabaseUnavailableError: the database cannot be used.
         """
-        self._service.refuse_unless_open()
         asked = ((tasks.c.owner, owner), (tasks.c.call_id, call_id))
         which = and_(true(), *(column == value for column, value in asked if value is not None))
         return await self.database.read(partial(rows.open_tasks, which=which, most=MOST_LISTED))
 
     async def cancel_task(self, task: AnyRow) -> Cancelled | None:
         """End a task as `rows.cancel` does, with its turn; raises as `open_tasks`."""
-        self._service.refuse_unless_open()
         if task.thread_id is not None and self.turns is not None:
             return await self.turns.cancel(task.thread_id, task.turn)
         return await self.database.write(lambda sql: rows.cancel(sql, tasks.c.id == task.id))
 
     async def end_task_of(self, call_id: str) -> None:
         """End the task of a call that runs here, and that ends its turn itself; raises as `open_tasks`."""
-        self._service.refuse_unless_open()
         await self.database.write(lambda sql: rows.end(sql, tasks.c.call_id == call_id, "cancelled"))
 
     # Answers and cancellations
@@ -231,7 +227,7 @@ class LongCalls:
             await asyncio.sleep(self._limits.claim_seconds * random.uniform(0.5, 1.5))  # noqa: S311  no secret
             if tries != (tries := self.database.tries):  # it was away: living processes renew their leases first
                 begin_at = now() + self._limits.lease_seconds
-            if not self._service.is_available or now() < begin_at:
+            if not self.database.is_available or now() < begin_at:
                 continue
             if cleans := clean_at < now():
                 clean_at = now() + self._limits.clean_seconds

@@ -144,7 +144,7 @@ class Definitions(PossibleOwners):
     async def note_caller(self, owner: str, name: str) -> None:
         """Note that a caller has opened the console: once an hour in each process, if the database is available."""
         moment = asyncio.get_running_loop().time()
-        if moment - self._noted.get(owner, -math.inf) < NOTED_SECONDS or not self._database.is_available:
+        if moment - self._noted.get(owner, -math.inf) < NOTED_SECONDS or not self._database.connections.is_available:
             return
         if len(self._noted) >= store.MOST_CALLERS:
             self._noted.clear()
@@ -433,12 +433,10 @@ class Definitions(PossibleOwners):
         return copy
 
     async def _read[T](self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        self._database.refuse_unless_open()
         return await self._database.connections.read(work, share="services")
 
     async def _written[T](self, work: Callable[[AsyncConnection], Awaitable[T]], *, dry_run: bool) -> T:
         """Run `work` in a transaction, which it may roll back."""
-        self._database.refuse_unless_open()
 
         async def counted(sql: AsyncConnection) -> tuple[T, bool]:
             await store.count_change(sql)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, override
 
@@ -18,62 +16,53 @@ from pallas_gateway.features.threads.sizes import UNKNOWN_WINDOW, Quota, Room
 from pallas_gateway.features.threads.store import Store
 from pallas_gateway.features.threads.thread_changes import ThreadChanges
 from pallas_gateway.features.threads.turns import Exchanges, Lines
-from pallas_gateway.limits import TaskLimits, ThreadLimits
+from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.shared.database.errors import DatabaseBusyError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.questions import Answer
-    from pallas_gateway.core.long_calls.records import Cancelled, ClaimedTask
     from pallas_gateway.features.threads.older_questions import MakeTask
     from pallas_gateway.shared.database.connections import LeaseTerms
     from pallas_gateway.shared.database.service import GatewayDatabase
-    from pallas_gateway.shared.database.tables import AnyRow
 
 
 class Threads(ThreadsOfAgents):
-    """The threads of a database: a part of it, opened and closed with it."""
+    """The threads of a database: a part of it, opened and closed with it.
+
+    Attributes:
+        store: the stored threads.
+        changes: changes of threads by their owners.
+        turns: begins turns of threads.
+    """
 
     def __init__(
-        self,
-        database: GatewayDatabase,
-        leases: LeaseTerms,
-        limits: ThreadLimits | None = None,
-        long_calls: LongCalls | None = None,
+        self, database: GatewayDatabase, leases: LeaseTerms, limits: ThreadLimits, long_calls: LongCalls
     ) -> None:
-        self._limits = limits = limits or ThreadLimits()
-        self._service = database
+        self._limits = limits
         self.database = database.connections
         self.quota = Quota()
         self.expire_days: float | None = None
-        self.long_calls = long_calls or LongCalls(database, leases.process or secrets.token_hex(4), TaskLimits())
-        self.long_calls.turns = self
-        self._store = Store(self.database, leases, self.long_calls, limits, self.quota)
-        self._changes = ThreadChanges(self.database, limits, self.quota)
-        self._turns = Exchanges(self._store, leases.seconds)
+        self.long_calls = long_calls
+        long_calls.turns = self
+        self.store = Store(self.database, leases, self.long_calls, limits, self.quota)
+        self.changes = ThreadChanges(self.database, limits, self.quota)
+        self.turns = Exchanges(self.store, leases.seconds)
+        self.lock, self.take, self.cancel = self.store.lock, self.store.take, self.changes.cancel
         self._long_work = Lines()
 
     async def remove_expired(self, seconds: float) -> None:
         await self.database.write(partial(older_questions.remove_expired, seconds=seconds), share="services")
         if self.expire_days is not None:
-            await self._changes.remove_unchanged_for(self.expire_days)
+            await self.changes.remove_unchanged_for(self.expire_days)
 
     async def close(self) -> None:
         """Wait (bounded) for running writes. A turn whose end is not written by then ends with its lease."""
-        await self._turns.close()
-
-    @property
-    def store(self) -> Store:
-        """The stored threads.
-
-        Raises:
-            DatabaseUnavailableError: the database was not available yet.
-        """
-        self._service.refuse_unless_open()
-        return self._store
+        await self.turns.close()
 
     def room_for(self, window: int | None) -> Room:
         """Return the room for a history in a context window of so many tokens, None if it is unknown.
@@ -86,53 +75,23 @@ class Threads(ThreadsOfAgents):
         """Return a log for the steps of a turn."""
         return StepLog(self._limits.step_bytes)
 
-    @property
-    def changes(self) -> ThreadChanges:
-        """Changes of threads by their owners; raises as `store`."""
-        self._service.refuse_unless_open()
-        return self._changes
-
-    @asynccontextmanager
-    async def long_work(self, owner: str) -> AsyncIterator[None]:
+    def long_work(self, owner: str) -> AbstractAsyncContextManager[None]:
         """Exclude other searches and copies of an owner during the block.
 
         Raises:
             DatabaseBusyError: they take too long.
         """
         latest = asyncio.get_running_loop().time() + self._limits.long_work_seconds
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(self._long_work.turn(owner, latest))
-            except TimeoutError:
-                raise DatabaseBusyError from None
-            yield
+        return self._long_work.turn(owner, latest, DatabaseBusyError())
 
     async def claim(self, thread_id: str, number: int, owner: str) -> ClaimedExchange | None:
         """Take the turn of an owner that nobody runs, as `LongCalls.claim`."""
         task = await self.long_calls.claim(task_rows.is_of(thread_id, number), owner=owner)
         return ClaimedExchange(task) if task is not None else None
 
-    async def lock(self, sql: AsyncConnection, task: AnyRow) -> bool:
-        """As `Store.lock`."""
-        return await self._store.lock(sql, task)
-
-    async def take(self, sql: AsyncConnection, task: ClaimedTask) -> bool:
-        """As `Store.take`."""
-        return await self._store.take(sql, task)
-
-    async def cancel(self, thread_id: str, turn: int) -> Cancelled | None:
-        """Cancel a turn with its task; raises as `store`."""
-        return await self.changes.cancel(thread_id, turn)
-
     @override
     async def remove_of_agent(self, agent_id: str) -> None:
         await self.changes.remove_of_agent(agent_id)
-
-    @property
-    def turns(self) -> Exchanges:
-        """Begins turns of threads; raises as `store`."""
-        self._service.refuse_unless_open()
-        return self._turns
 
     async def give(
         self, thread_id: str, number: int, answers: Mapping[str, Answer], older: MakeTask | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -179,8 +179,9 @@ class Exchanges:
         is_first: bool = False,
         room: Room | None = None,
     ) -> AsyncIterator[OpenExchange]:
+        deadline = asyncio.get_running_loop().time() + wait_seconds
         async with (
-            self._in_line(thread_id, wait_seconds) as deadline,
+            self._lines.turn(thread_id, deadline, _busy()),
             self._running(await self._begun(begin, deadline, is_first=is_first), room) as turn,
         ):
             yield turn
@@ -200,17 +201,6 @@ class Exchanges:
         except Exception as error:
             await turn.fail(_failure(error))
             raise
-
-    @asynccontextmanager
-    async def _in_line(self, thread_id: str, seconds: float) -> AsyncIterator[float]:
-        """Exclude other turns of the thread in this process during the block; yields the deadline of the wait."""
-        deadline = asyncio.get_running_loop().time() + seconds
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(self._lines.turn(thread_id, deadline))
-            except TimeoutError:
-                raise _busy() from None
-            yield deadline
 
     async def _begun(self, begin: _Begin, deadline: float, *, is_first: bool) -> OpenExchange:
         now, (pause, longest) = asyncio.get_running_loop().time, POLL_SECONDS
@@ -295,21 +285,19 @@ class Lines:
         self._lines: dict[str, _Line] = {}
 
     @asynccontextmanager
-    async def turn(self, key: str, latest: float) -> AsyncIterator[None]:
+    async def turn(self, key: str, latest: float, refusal: GatewayError) -> AsyncIterator[None]:
         """Exclude others with the key during the block.
 
-        Args:
-            key: of the line.
-            latest: end of the wait, by the event loop's clock.
-
-        Raises:
-            TimeoutError: the others had not ended by then.
+        Raises `refusal` if these have not ended at the time `latest` of the event loop's clock.
         """
         line = self._lines.setdefault(key, _Line())
         line.length += 1
         try:
-            async with asyncio.timeout_at(latest):
-                await line.lock.acquire()
+            try:
+                async with asyncio.timeout_at(latest):
+                    await line.lock.acquire()
+            except TimeoutError:
+                raise refusal from None
             try:
                 yield
             finally:

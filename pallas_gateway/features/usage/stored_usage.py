@@ -169,7 +169,7 @@ class StoredUsage:
 
     async def close(self) -> None:
         """Write what was counted, unless the database is away."""
-        if self._sums and self._database.is_open:
+        if self._sums and self._database.connections.is_open:
             self._begin()
         await self._tasks.__aexit__()
 
@@ -185,7 +185,6 @@ class StoredUsage:
             sums, self._sums = self._sums, {}
             for part in batched(sorted(sums.items()), _ROWS_AT_ONCE):
                 try:
-                    self._database.refuse_unless_open()
                     await self._database.connections.write(
                         partial(_add_all, part, self._most), seconds=_TRANSACTION_SECONDS, share="services"
                     )

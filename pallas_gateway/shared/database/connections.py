@@ -107,6 +107,8 @@ class Database:
         self._engine = _sqlite_engine(file, busy_seconds) if file else _postgresql(url.reveal(), statement_seconds)
         self._up = up.labels(self.kind) if up is not None else None
         self._set_up(True)
+        self.is_open = True
+        """The tables are there; without them, only trials are carried out."""
         self.is_late = False
         """A transaction took too long since the latest successful `try_out`."""
         self.tries = 0
@@ -121,6 +123,10 @@ class Database:
         self._writer = asyncio.Semaphore(1 if self.kind == "sqlite" else CONNECTIONS)
         self._line = asyncio.Lock()  # of those that wait for an idle connection
         self._one_less = asyncio.Event()
+
+    @property
+    def is_available(self) -> bool:
+        return self.is_open and self.is_up
 
     @property
     def kind(self) -> str:
@@ -142,7 +148,7 @@ class Database:
         Raises:
             DatabaseBusyError: it broke a rule of a table, or had not ended after `seconds`, with the wait for a
                 connection; it may still be committed if it had begun.
-            DatabaseUnavailableError: the database cannot be reached, or refused a statement.
+            DatabaseUnavailableError: the database cannot be reached, has no tables yet, or refused a statement.
         """
         return await self._completed(partial(self._written, work), seconds, share, is_trial=is_trial)
 
@@ -222,6 +228,8 @@ class Database:
     async def _completed[T](
         self, transaction: Callable[[float], Awaitable[T]], seconds: float, share: Share, *, is_trial: bool = False
     ) -> T:
+        if not self.is_open and not is_trial:
+            raise DatabaseUnavailableError
         latest = asyncio.get_running_loop().time() + seconds
 
         async def shared() -> T:

@@ -61,7 +61,7 @@ class GatewayDatabase:
         self.regular_work: list[Callable[[], Awaitable[None]]] = []
         """Done every few seconds while the database is available."""
         self._keeping = TaskOwner(close_seconds=0)
-        self._is_open = False
+        self.connections.is_open = False
         self._cleaned_at = -math.inf
 
     def add(self, *parts: Part) -> None:
@@ -90,30 +90,12 @@ class GatewayDatabase:
             await part.close()
         await self.connections.close()
 
-    @property
-    def is_open(self) -> bool:
-        """True once the tables are there; the database may be away nevertheless."""
-        return self._is_open
-
-    @property
-    def is_available(self) -> bool:
-        return self._is_open and self.connections.is_up
-
-    def refuse_unless_open(self) -> None:
-        """Check that the tables are there.
-
-        Raises:
-            DatabaseUnavailableError: the database was not available yet.
-        """
-        if not self._is_open:
-            raise DatabaseUnavailableError
-
     async def _keep(self) -> None:
         """Open the database, try it out while it is unavailable or late, else remove what has expired."""
         while True:
             await asyncio.sleep(self._limits.try_again_seconds)
             try:
-                if not self._is_open:
+                if not self.connections.is_open:
                     await self._open(OPERATION_SECONDS)
                 elif self.connections.is_late or not self.connections.is_up:
                     await self.connections.try_out(seconds=self._limits.try_seconds)
@@ -141,5 +123,5 @@ class GatewayDatabase:
 
     async def _open(self, seconds: float) -> None:
         await self.connections.write(lambda sql: sql.run_sync(self._prepare), seconds=seconds, is_trial=True)
-        self._is_open = True
+        self.connections.is_open = True
         await self.connections.try_out()  # it may be a standby, or full

@@ -65,7 +65,7 @@ class ThreadsApi(Api):
     )  # fmt: skip
     async def _list_threads(self, request: Request, name: str, asked: models.ThreadsQuery) -> Response:
         wanted = requests.wanted_threads(asked)
-        caller, agent = await self._admitted(request, name, runs=True)
+        caller, agent = await self._admitted(request, name)
         async with self._counted(caller, agent.name, "search" if wanted.search else None):
             page = await self._threads.store.threads_of(owner_of(caller), (agent.name, agent.id), wanted)
         return JSONResponse(answers.thread_page(page))
@@ -118,7 +118,7 @@ class ThreadsApi(Api):
         says="The thread.",
     )  # fmt: skip
     async def _new_thread(self, request: Request, name: str) -> Response:
-        caller, agent = await self._admitted(request, name, runs=True)
+        caller, agent = await self._admitted(request, name)
         title = (await self.body(request, models.NewThread)).title
         thread = await self._threads.store.create(owner_of(caller), agent.name, title, agent_id=agent.id)
         return JSONResponse(answers.thread(thread), status_code=201)
@@ -219,7 +219,7 @@ class ThreadsApi(Api):
         errors=(409, 422, 429, 502, 504),
     )  # fmt: skip
     async def _chat(self, request: Request, name: str) -> ASGIApp:
-        caller, agent = await self._admitted(request, name, runs=True)
+        caller, agent = await self._admitted(request, name)
         if self._gateway.calls.draining:
             raise ApiError(STOPPING, reason="stopping")
         events = api_requests.wants_events(request)
@@ -239,7 +239,7 @@ class ThreadsApi(Api):
     )  # fmt: skip
     async def _answers(self, request: Request, thread_id: str) -> ASGIApp:
         caller, thread = await self._owned(request, thread_id)
-        agent = self._agent_for(request, caller, thread.agent, Action.RUN)
+        agent = self._agent_for(request, caller, thread.agent)
         if agent.id != thread.agent_id:
             raise ThreadNotFoundError(f"no agent of thread '{thread_id}'")
         events, read = api_requests.wants_events(request), await self.read(request)
@@ -291,7 +291,7 @@ class ThreadsApi(Api):
         if not self._may_read(caller, thread.agent, thread.agent_id):
             if not caller.grants.may_view(thread.agent):
                 raise ThreadNotFoundError(f"no thread '{thread_id}'")
-            self._agent_for(request, caller, thread.agent, Action.RUN)
+            self._agent_for(request, caller, thread.agent)
         return caller, thread
 
     def _may_read(self, caller: Caller, name: str, id_: str) -> bool:
@@ -317,13 +317,13 @@ class ThreadsApi(Api):
 
         return respond
 
-    async def _admitted(self, request: Request, name: str, *, runs: bool) -> tuple[Caller, HostedAgent]:
-        """Return the caller and the agent, if the caller may view it; with `runs`, if it may run it."""
+    async def _admitted(self, request: Request, name: str) -> tuple[Caller, HostedAgent]:
+        """Return the caller and the agent, if the caller may run it."""
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
-        return caller, self._agent_for(request, caller, name, Action.RUN if runs else Action.VIEW)
+        return caller, self._agent_for(request, caller, name)
 
-    def _agent_for(self, request: Request, caller: Caller, name: str, action: Action) -> HostedAgent:
-        agent = access.agent_for(self._gateway, {**request.scope, CALLER_KEY: caller}, name, action, shown=name)
+    def _agent_for(self, request: Request, caller: Caller, name: str) -> HostedAgent:
+        agent = access.agent_for(self._gateway, {**request.scope, CALLER_KEY: caller}, name, Action.RUN, shown=name)
         if agent is None:
             raise ApiError(refusals.no_agent(name), reason="not_found")
         return agent
