@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ContinuedTasks(ABC):
-    """Goes on with the tasks of one API, which says how one is run and ended; see `Door`."""
+    """Goes on with the tasks of one API, which says how one is run and ended."""
 
     api: Api
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Api
     from pallas_gateway.calls.questions import Answer
+    from pallas_gateway.core.long_calls.continued_tasks import ContinuedTasks
     from pallas_gateway.core.long_calls.recorder import TaskRecorder
     from pallas_gateway.core.long_calls.records import Cancelled, ClaimedTask, Held
     from pallas_gateway.limits import TaskLimits
@@ -34,14 +35,6 @@ if TYPE_CHECKING:
 MOST_LISTED = 1000
 """Open tasks of one list, the oldest."""
 _log = logging.getLogger("pallas.threads")
-
-
-class Door(Protocol):
-    """Goes on with the tasks of one API; see `core/long_calls/continued_tasks.py`."""
-
-    async def claim(self) -> ClaimedTask | None: ...
-    def go_on(self, task: ClaimedTask) -> None: ...
-    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool: ...
 
 
 class ExchangesOfThreads(Protocol):
@@ -70,7 +63,7 @@ class LongCalls:
         self.process = process
         self._limits = limits
         self.database = database.connections
-        self.doors: dict[Api, Door] = {}
+        self.doors: dict[Api, ContinuedTasks] = {}
         self.turns: ExchangesOfThreads | None = None
         self._running: dict[str, TaskRecorder] = {}
         self._is_alive = False
@@ -241,7 +234,7 @@ class LongCalls:
             with suppress(DatabaseUnavailableError):
                 metrics.show_tasks(await self.database.read(rows.counts, share="services"))
 
-    async def _look_at(self, api: Api, door: Door, *, cleans: bool) -> None:
+    async def _look_at(self, api: Api, door: ContinuedTasks, *, cleans: bool) -> None:
         given_up = partial(rows.given_up, api=api, seconds=self._limits.lease_seconds)
 
         async def give_up(sql: AsyncConnection) -> bool:

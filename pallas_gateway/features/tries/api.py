@@ -38,7 +38,7 @@ from pallas_gateway.features.definitions.records import InvalidDefinitionError, 
 from pallas_gateway.features.definitions.rules import taker_of
 from pallas_gateway.features.threads.feature import ThreadsFeature
 from pallas_gateway.features.threads.http import models
-from pallas_gateway.features.threads.http.given_answers import refuse_misfit
+from pallas_gateway.features.threads.http.chat import refuse_misfit
 from pallas_gateway.features.threads.http.live_turn import LiveExchange
 from pallas_gateway.features.threads.http.requests import given_answers, with_message
 from pallas_gateway.features.threads.http.responses import ExchangeResponse

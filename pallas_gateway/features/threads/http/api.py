@@ -23,8 +23,7 @@ from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.errors import STOPPING, CallLimitedError
 from pallas_gateway.features.threads.http import answers, models, requests
-from pallas_gateway.features.threads.http.chat import NewExchange
-from pallas_gateway.features.threads.http.given_answers import GivenAnswers
+from pallas_gateway.features.threads.http.chat import GivenAnswers, NewExchange
 from pallas_gateway.features.threads.http.responses import ExchangeResponse, last_events_of_abandoned
 from pallas_gateway.features.threads.http.stored_turn import turn_in
 from pallas_gateway.features.threads.http.turn_call import ContinuedExchanges, Services
