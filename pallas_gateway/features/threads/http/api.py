@@ -271,9 +271,7 @@ class ThreadsApi(Api):
         return respond
 
     def _services(self) -> Services:
-        settings = self._gateway.configuration.deployment.gateway
-        limits = settings.queue_seconds, settings.ask_seconds, settings.keep_tool_results, settings.max_message_bytes
-        return Services(self._threads, self._live, *limits)
+        return Services(self._threads, self._live, self._gateway.configuration.deployment.gateway)
 
     async def _caller(self, request: Request) -> Caller:
         caller = await access.caller_of(self._gateway, request.scope)

@@ -65,7 +65,7 @@ class NewExchange:
             GatewayError: the thread or its database is not available.
         """
         self._asked = parsed(ChatRequest, self.body)
-        most_bytes = self.services.max_message_bytes
+        most_bytes = self.services.settings.max_message_bytes
         call, skipped = await in_parts(requests.with_message(asked, self._asked, self.agent, most_bytes))
         thread = await self._thread(self._asked.thread_id, asked.caller)
         call = replace(call, conversation_id=thread.id)
@@ -99,7 +99,7 @@ class NewExchange:
                 thread_id,
                 call.message,
                 call.call_id,
-                wait_seconds=self.services.queue_seconds,
+                wait_seconds=self.services.settings.queue_seconds,
                 room=room,
                 replaces=asked.replaces,
                 task=running.first_task,

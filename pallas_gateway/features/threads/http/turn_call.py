@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Action, Question
+    from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.core.call_request import CallRequest
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.hosted_agent import HostedAgent
@@ -57,18 +58,12 @@ class Services:
     Attributes:
         threads: where threads and turns are stored.
         live: turns of this process.
-        queue_seconds: longest wait for another message of the thread.
-        ask_seconds: time for an answer.
-        keeps_steps: tool calls and their results are stored.
-        max_message_bytes: longest text of a message.
+        settings: of the gateway at present.
     """
 
     threads: Threads
     live: LiveExchanges
-    queue_seconds: float
-    ask_seconds: float
-    keeps_steps: bool
-    max_message_bytes: int
+    settings: GatewaySettings
 
 
 class ExchangeCall(LongCall):
@@ -102,7 +97,7 @@ class ExchangeCall(LongCall):
         options = StreamOptions(deltas=is_streamed, text_seconds=LIVE_SECONDS)
         super().__init__(agent, call, shown, options, long_calls=services.threads.long_calls, claimed=claimed)
         self.modes = MODES
-        self.ask_seconds = services.ask_seconds
+        self.ask_seconds = services.settings.ask_seconds
         # An agent that stops, or has not started yet, does not say.
         self.can_move = claimed is not None or agent.keeps_journal
         self._services = services
@@ -123,7 +118,7 @@ class ExchangeCall(LongCall):
     def _task_of(self, lease: ThreadLease, *, can_move: bool = True) -> NewTask:
         request = {"params": self._params, "messages": self._messages, "background": self._shown.in_background}
         of_turn = {"thread_id": lease.thread_id, "turn": lease.turn, "holder": lease.holder}
-        seconds = max(LIFE_SECONDS, self._services.ask_seconds)
+        seconds = max(LIFE_SECONDS, self._services.settings.ask_seconds)
         return task_of(self.agent, self.call, request, can_move=can_move, seconds=seconds, **of_turn)
 
     @override
@@ -172,7 +167,7 @@ class ExchangeCall(LongCall):
 
     def _completed(self, turn: OpenExchange) -> Call:
         """Return the call with its history."""
-        if self._services.keeps_steps:
+        if self._services.settings.keep_tool_results:
             turn.step_log = self._services.threads.step_log()
         call = replace(self.call, step_log=turn.step_log)
         if self.claimed is not None:
