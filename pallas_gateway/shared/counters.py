@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 MOST_COUNTERS = 10_000
 """Counters of one scope for keys and tokens, and as many for addresses; callers beyond them share one of each."""
-MOST_TABLES = 64
-"""From so many on, those that count nothing are dropped, again whenever there are twice as many as were left: rules
-that a reload has removed leave them."""
 _SITES = 40
 """Sites that fill all counters for addresses: in a table that is half full, further addresses of a site share one."""
 WINDOW_SECONDS = 60.0
@@ -193,10 +190,6 @@ class _Table:
             started, running = max(started, calls), max(running, at_once)
         return started, running, self._most.tokens(wall)
 
-    def is_idle(self, now: float, wall: float) -> bool:
-        """Return True if no counter counts anything."""
-        return not any(self.most(now, wall))
-
 
 class Counters:
     """The counters of all scopes.
@@ -217,11 +210,9 @@ class Counters:
         self._wall_clock = wall_clock
         self._most = most
         self._tables: dict[tuple[Scope, bool], _Table] = {}
-        self._most_tables = MOST_TABLES
 
     def acquire(self, wanted: Sequence[Wanted]) -> tuple[SharedAnswer, CountedLease]:
         """Count a call, which runs until its lease ends; see `Shared.acquire`."""
-        self._drop_idle_tables()
         now, wall, lease = self._clock(), self._wall_clock(), CountedLease()
         counted = [(one, self._counter(one)) for one in wanted]
         answer = decided(limits_without_room(counted, now, wall), wanted)
@@ -236,7 +227,6 @@ class Counters:
 
     def add(self, wanted: Sequence[Wanted], tokens: int) -> SharedAnswer:
         """Count tokens; see `Shared.add`."""
-        self._drop_idle_tables()
         wall = self._wall_clock()
         counted = [(one, self._counter(one)) for one in wanted]
         answer = charged(counted, tokens, wall)
@@ -271,14 +261,6 @@ class Counters:
         if (table := self._tables.get(place)) is None:
             table = self._tables[place] = _Table()
         return table
-
-    def _drop_idle_tables(self) -> None:
-        """Drop tables that count nothing if there are many; not while a call has counters of them."""
-        if len(self._tables) < self._most_tables:
-            return
-        now, wall = self._clock(), self._wall_clock()
-        self._tables = {place: table for place, table in self._tables.items() if not table.is_idle(now, wall)}
-        self._most_tables = max(MOST_TABLES, 2 * len(self._tables))
 
     def _counter(self, one: Wanted) -> Counter:
         table = self._table(one)

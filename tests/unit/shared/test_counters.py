@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_gateway.shared.counters import MOST_COUNTERS, MOST_TABLES, CountedLease, Counter, Counters
+from pallas_gateway.shared.counters import MOST_COUNTERS, CountedLease, Counter, Counters
 from pallas_gateway.shared.protocol import UsedCounter, Wanted
 from tests.support.shared_state import DAY, Clock, wanted
 
@@ -151,27 +151,6 @@ def test_no_counter_is_left_of_a_caller_whose_place_another_has_taken() -> None:
         counted.clock.add(61)
     of_table = 2  # what callers share, and the most of any
     assert sum(isinstance(one, Counter) for one in gc.get_objects()) <= before + of_table + 2
-
-
-def test_tables_of_rules_that_are_gone_make_place_unless_they_count() -> None:
-    counted = Counted()
-    counted.begin(wanted(scope=0, at_once=1))
-    for scope in range(1, 3 * MOST_TABLES):
-        counted.begin(wanted(scope=scope, minute=1))
-        counted.clock.add(1)
-    assert len(counted._tables) <= 2 * 61 + MOST_TABLES  # those that have called in the last minute, and as many more
-    assert not counted.begin(wanted(scope=0, at_once=1))
-
-
-def test_a_table_is_not_dropped_while_a_call_has_a_counter_of_it() -> None:
-    counted = Counted()
-    known = wanted(scope=0, at_once=1)
-    counted.call(known)  # its table is idle now
-    for scope in range(1, 3 * MOST_TABLES):
-        lease = counted.begin(known, wanted(scope=scope, minute=1))
-        assert lease is not None
-        assert not counted.begin(known)
-        lease.end()
 
 
 def test_most_callers_have_a_counter_of_their_own() -> None:
