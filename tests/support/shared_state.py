@@ -202,7 +202,7 @@ class OfDatabase(Carrier):
 
     @override
     def cut(self, holder: Any) -> None:
-        holder._is_open = lambda: False
+        holder._database.is_open = False
 
 
 CARRIERS: dict[str, Callable[[str], Carrier]] = {
