@@ -9,15 +9,12 @@ import asyncio
 import errno
 import os
 import signal
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from socket import socketpair
 from subprocess import DEVNULL, Popen
 from threading import Thread
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
-    from collections.abc import AsyncGenerator, Mapping, Sequence
 
 PIECE = 2**16
 """Bytes of output that are read at once. A program that prints faster than it is read has to wait after two of them."""

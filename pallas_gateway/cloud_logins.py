@@ -7,16 +7,14 @@ fetched in a thread, once for all turns that wait.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.daemon_threads import SharedWork
 from pallas_gateway.errors import ProviderError
 from pallas_gateway.telemetry.redaction import hide_in_this_call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _AZURE_SCOPE = "https://cognitiveservices.azure.com/.default"

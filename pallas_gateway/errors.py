@@ -7,11 +7,8 @@ what to do next. It never holds a secret.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 RETRY_AFTER_SECONDS = 5
 """The wait that clients are asked for after status 429 or 503."""

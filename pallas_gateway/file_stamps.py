@@ -7,11 +7,8 @@ import os
 import sys
 import sysconfig
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 MOST_FOLDERS = 1_000
 """The number of folders of a project in which Python files are looked for."""

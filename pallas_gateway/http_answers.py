@@ -11,20 +11,18 @@ import asyncio
 import json
 import re
 import zlib
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import httpx
 import httpx2
 
 from pallas_gateway.json_size import MOST_VALUES_OF_SERVERS, ValueCounter
 from pallas_gateway.telemetry.redaction import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator
 
 LARGEST_ANSWER_BYTES = 64 * 2**20
 """Size after decompression; also that of one message of a stdio server."""

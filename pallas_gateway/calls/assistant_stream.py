@@ -10,15 +10,21 @@ from payloads alone, also with parallel calls of one peer at any depth.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pallas_gateway.calls.events.events import FromPeer, QuestionAsked, QuestionClosed, TextDelta, ToolsEnded, TurnEnded
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pallas_gateway.calls.events.events import Emitter, Event, ToolResult
+from pallas_gateway.calls.events.events import (
+    Emitter,
+    Event,
+    FromPeer,
+    QuestionAsked,
+    QuestionClosed,
+    TextDelta,
+    ToolResult,
+    ToolsEnded,
+    TurnEnded,
+)
 
 LOGGER = "pallas.assistant_stream"
 STREAM_META_KEY = "pallas/stream"

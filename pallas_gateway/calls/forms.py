@@ -7,13 +7,11 @@ it is read by hand: no pattern, no reference and no nesting of it is evaluated.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.telemetry.redaction import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),

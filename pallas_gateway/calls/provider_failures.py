@@ -11,17 +11,15 @@ import json
 import re
 import socket
 import ssl
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.limits import LARGEST_ANSWER_BYTES
 from pallas_gateway.telemetry.redaction import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 COULD_NOT_ANSWER = "The model could not answer"
 UNREACHED = "its provider cannot be reached"

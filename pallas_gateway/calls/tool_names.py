@@ -7,11 +7,8 @@ so no two tools have the same name.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from hashlib import blake2b
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 SEPARATOR = "__"
 LONGEST_NAME = 64

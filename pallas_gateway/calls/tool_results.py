@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from mcp_types import AudioContent, ImageContent, ResourceLink, TextContent
+from mcp_types import AudioContent, CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 
 from pallas_gateway.calls.image_bytes import is_base64
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mcp_types import CallToolResult, ContentBlock
 
 RAN = "The tool ran; "
 """Beginning of each line about a result that is not as it should be: the model shall not call the tool again."""

@@ -7,20 +7,16 @@ change show the rest.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from inspect import getattr_static, isfunction, signature, unwrap
 from pkgutil import resolve_name
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pallas_gateway.changes.change import EachClass, EachModule, Name
+from pallas_gateway.changes.change import EachClass, EachModule, Name, Replaced
 from pallas_gateway.errors import PlatformError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pallas_gateway.changes.change import Replaced
 
 replaced: dict[tuple[str, str], Any] = {}
 """By holder (`module` or `module:Class`) and attribute, each replacement made so far."""

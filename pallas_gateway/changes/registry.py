@@ -8,26 +8,33 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AsyncExitStack
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from pallas_gateway import changes
-from pallas_gateway.changes.change import FAST_PATH, LOADED, REPAIR, EachClass, Loaded, Name
+from pallas_gateway.changes.change import (
+    FAST_PATH,
+    LOADED,
+    REPAIR,
+    Change,
+    EachClass,
+    Kind,
+    Loaded,
+    Name,
+    Replaced,
+    When,
+)
 from pallas_gateway.changes.names import incompatible, installed, is_loaded, misfit, places, replace
 from pallas_gateway.changes.versions import SETTINGS, TESTED
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
 from pallas_gateway.errors import PlatformError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-    from types import ModuleType
-
-    from pallas_gateway.changes.change import Change, Kind, Replaced, When
 
 CHANGES = "PALLAS_CHANGES"
 """Names changes that are switched off, each with `-` before it and commas between them."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import CallRefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class Limit:

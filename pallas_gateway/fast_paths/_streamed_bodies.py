@@ -7,16 +7,14 @@ each image is sent from the text that the caller sent.
 from __future__ import annotations
 
 import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import httpx2
 
 from pallas_gateway.calls.current import running_call
 from pallas_gateway.tasks import give_way
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 SHORTEST = 64 * 1024
 """Characters of the base64 of an image that is sent in pieces."""

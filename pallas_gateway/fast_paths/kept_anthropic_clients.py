@@ -6,13 +6,11 @@ on httpcore for streams.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import FAST_PATH, Change, EachModule, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PROVIDERS = "fast_agent.llm.provider"
 _TRANSPORT = "anthropic._vendor.httpx_aiohttp.transport:AiohttpTransport"

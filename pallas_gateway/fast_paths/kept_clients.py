@@ -8,14 +8,12 @@ sockets that received unsolicited data are discarded.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import wraps
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import FAST_PATH, Change, EachModule, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PROVIDERS = "fast_agent.llm.provider"
 _GOOGLE = f"{_PROVIDERS}.google.llm_google_native"

@@ -5,18 +5,16 @@ Types, settings, displays, texts, keys and models save 1 to 3 % of a plain call 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import wraps
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry.trace import NonRecordingSpan, get_current_span
 from pydantic import BaseModel
 
 from pallas_gateway.changes.change import FAST_PATH, Change, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 _MCP_AGENT = "fast_agent.agents.mcp_agent:McpAgent"
 _LLM_AGENT = "fast_agent.agents.llm_agent:LlmAgent"

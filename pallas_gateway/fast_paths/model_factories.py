@@ -6,13 +6,11 @@ model or files change is started again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import FAST_PATH, Change, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHANGE = Change(
     "model_factories",

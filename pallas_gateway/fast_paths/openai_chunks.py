@@ -6,14 +6,12 @@ protocols, which look up every attribute. A chunk that is not as specified is le
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.calls.current import running_call
 from pallas_gateway.changes.change import FAST_PATH, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LLM = "fast_agent.llm.provider.openai.llm_openai"
 CHANGE = Change(

@@ -6,10 +6,11 @@ formats all messages for a log that does not take them. A message that does not 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import lru_cache, wraps
 from importlib import import_module
 from math import isfinite
-from typing import TYPE_CHECKING, Any, get_args, override
+from typing import Any, get_args, override
 
 from typing_extensions import get_type_hints, is_typeddict
 
@@ -17,9 +18,6 @@ from pallas_gateway.calls.current import running_call
 from pallas_gateway.changes.change import FAST_PATH, Change, EachClass, Loaded, Name
 from pallas_gateway.fast_paths._streamed_bodies import PlainMessages
 from pallas_gateway.tasks import give_way
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 _PROVIDERS = "fast_agent.llm.provider"
 _CHAT = "openai.resources.chat.completions.completions"

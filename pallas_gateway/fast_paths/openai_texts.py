@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from pallas_gateway.changes.change import FAST_PATH, Change, EachModule, Loaded, Name
 from pallas_gateway.fast_paths._joined_events import INSIDE_OF_STRING, joining
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _PROVIDERS = "fast_agent.llm.provider"
 CHANGE = Change(

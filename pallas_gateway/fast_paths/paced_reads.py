@@ -8,14 +8,12 @@ once. There is no pause before the first live text, after the end of an answer, 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.calls.current import current_turn, running_call
 from pallas_gateway.changes.change import FAST_PATH, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
 
 CHANGE = Change(
     "paced_reads",

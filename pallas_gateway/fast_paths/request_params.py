@@ -5,13 +5,11 @@ fast-agent merges them eight times a turn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from pallas_gateway.changes.change import FAST_PATH, Change, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TURNS = "fast_agent.llm.fastagent_llm"
 CHANGE = Change(

@@ -7,13 +7,11 @@ callers, and editors, who may view and run them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pallas_gateway.config.model.values import GRANT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 VIEW_AGENTS = "view:agents"
 RUN_AGENTS = "run:agents"

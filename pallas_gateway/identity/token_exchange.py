@@ -11,11 +11,12 @@ import math
 import re
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote_plus, urlsplit
 
 import httpx
@@ -24,10 +25,6 @@ from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.http_answers import AnswerError, limited
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.tasks import TaskOwner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 EXCHANGE_SECONDS = 5.0
 MARGIN_SECONDS = 10.0  # before its end a token is replaced, because its request takes time too

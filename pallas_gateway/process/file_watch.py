@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Collection
+from pathlib import Path
 
 from watchfiles import awatch
 
-from pallas_gateway.file_stamps import stamps
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
-    from pathlib import Path
-
-    from pallas_gateway.file_stamps import Files
+from pallas_gateway.file_stamps import Files, stamps
 
 SETTLE_MILLISECONDS = 200
 """Time for which files must be unchanged before they count: several are often written at once."""

@@ -6,10 +6,8 @@ import asyncio
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+from collections.abc import Coroutine
+from typing import Any
 
 YOUNG_OBJECTS = 40_000
 """Objects that are new before the collector looks for garbage. A call leaves about 20 in cycles. With

@@ -10,13 +10,11 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable, Mapping
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pallas_gateway.tasks import TaskOwner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 STATUS_SECONDS = 5.0
 """Interval of status updates, unless the watchdog requires a shorter one."""

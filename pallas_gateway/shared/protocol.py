@@ -9,10 +9,8 @@ that they can be sent to another process.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
 
 type Scope = tuple[str, str, str, int]
 """Identifies a set of counters, each with a place for one caller, one agent, or both."""

@@ -12,13 +12,11 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, override
+from typing import override
 
 from pallas_gateway.telemetry.log_outputs import FileOutput, FinishedLines, StderrOutput, formatted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FILE, STDERR = b"F", b"E"
 READ_BYTES = 1 << 20

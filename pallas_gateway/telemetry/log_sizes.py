@@ -7,14 +7,11 @@ for secrets, by `redaction.shortened`, which shows no part of a secret at the cu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.telemetry.redaction import HIDDEN, end_of, hides_its_value, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 LONGEST_TEXT = 1_500  # of a message or a field
 LONGEST_ID = 200  # of a conversation's id, which is in every record of a call

@@ -15,19 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from time import localtime, strftime
-from typing import TYPE_CHECKING, Any, override
+from types import TracebackType
+from typing import Any, override
 
 from pallas_gateway.telemetry.current_call import current_call
 from pallas_gateway.telemetry.log_outputs import FileOutput, StderrOutput
-from pallas_gateway.telemetry.log_relay import FILE, STDERR
+from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
 from pallas_gateway.telemetry.log_sizes import fitted, fitted_field, fitted_traceback
 from pallas_gateway.telemetry.rate_limit import OncePerMinute
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_fields, hides_its_value
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from pallas_gateway.telemetry.log_relay import LogPipe
 
 DEFAULT_FILE = Path("~/.local/state/pallas/pallas.log")
 QUIET_LOGGERS = (

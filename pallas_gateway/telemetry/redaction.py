@@ -12,17 +12,14 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from pallas_gateway.config.loading.secret_values import is_secret_name, secret_values
 from pallas_gateway.telemetry.current_call import current_call
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
 
 HIDDEN = "****"
 SHORTEST_KNOWN = 6  # characters; hiding every occurrence of a shorter value would make a log unreadable

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, override
+from typing import override
 from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.trace import NoOpTracer
+from opentelemetry.trace import NoOpTracer, Tracer
 
 from pallas_gateway import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import Tracer
 
 _log = logging.getLogger("pallas.traces")
 _SENDER = OTLPSpanExporter.__module__

@@ -12,19 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
-from opentelemetry.context import attach, detach, get_current
-from opentelemetry.trace import Link, NoOpTracer, SpanKind, StatusCode, get_current_span, set_span_in_context
+from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.trace import (
+    Link,
+    NoOpTracer,
+    Span,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    get_current_span,
+    set_span_in_context,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Span, Tracer
 
 type Attributes = Mapping[str, str | int | list[str]]
 

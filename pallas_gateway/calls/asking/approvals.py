@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unicodedata import category
 
-from pallas_gateway.calls.questions import Question
+from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.config.loading.tool_policies import DESTRUCTIVE
 from pallas_gateway.errors import CallRefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from pallas_gateway.calls.questions import Answer
 
 LONGEST_ARGUMENTS = 16 * 1024
 """Characters of a tool's arguments that the caller is shown."""

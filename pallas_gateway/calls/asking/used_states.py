@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.shared.memory import FirstValues
-from pallas_gateway.shared.protocol import SharedAwayError
+from pallas_gateway.shared.protocol import Shared, SharedAwayError
 from pallas_gateway.tasks import TaskOwner
-
-if TYPE_CHECKING:
-    from pallas_gateway.shared.protocol import Shared
 
 
 class StatesUnavailableError(CallRefusedError):

@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.events.events import PROGRESS, TextDelta, ToolsEnded, TurnEnded
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from pallas_gateway.calls.events.events import Emitter, Event
+from pallas_gateway.calls.events.events import PROGRESS, Emitter, Event, TextDelta, ToolsEnded, TurnEnded
 
 MOST_EVENTS = 1000
 """Events that wait for a reader."""

@@ -5,15 +5,13 @@ What has no counterpart here is left out and reported.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.config.problems import Problem, did_you_mean
 from pallas_gateway.config.yaml.expansion import PLACEHOLDER
 from pallas_gateway.config.yaml.source import Document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 KIND = "agent"
 KIND_KEY = "kind"

@@ -6,24 +6,21 @@ Documents of another platform are converted, see `agent_documents.py`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.agent_documents import (
     COUNTERPARTS,
     ITEMS,
     Converted,
+    LeftOut,
     converted,
     is_of_another_platform,
     items_of,
 )
 from pallas_gateway.config.yaml.source import FREE_PREFIX, Document, parse_document, parse_documents
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence, Set
-
-    from pallas_gateway.config.yaml.agent_documents import LeftOut
 
 AGENTS = "agents"
 _SHAPE = "must be a mapping with 'agents:', as 'pallas-gateway export' prints it"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.responses import JSONResponse
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRefusedError, GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 BY_REASON = {
     "agent_in_use": HTTPStatus.CONFLICT,

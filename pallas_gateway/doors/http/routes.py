@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from pallas_gateway.core.feature import ListedRoute
+from pallas_gateway.core.feature import Feature, ListedRoute
 from pallas_gateway.doors.api.app import operations
 from pallas_gateway.doors.api.base import template
 from pallas_gateway.doors.http import protected_resource
 from pallas_gateway.identity.grants import VIEW_METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pallas_gateway.core.feature import Feature
 
 _VIEW = "`view` of an agent"
 

@@ -7,21 +7,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRefusedError
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRefusedError, GatewayError
 from pallas_gateway.telemetry.redaction import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.responses import Response
-
-    from pallas_gateway.errors import GatewayError
 
 RETRY_AFTER = {"Retry-After": str(RETRY_AFTER_SECONDS)}
 _NOT_AGAIN = {"x-should-retry": "false"}

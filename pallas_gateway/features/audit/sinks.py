@@ -8,18 +8,16 @@ import fcntl
 import os
 import select
 import socket
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pallas_gateway import daemon_threads
 from pallas_gateway.features.audit.chain import BEGIN, Head, UnusableFileError, head_before, open_file, tail_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 SYNC_SECONDS = 1.0
 """Time after a line until it is forced to disk, with `audit_sync: second`."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
-from typing import TYPE_CHECKING, override
+from pathlib import Path
+from typing import override
 
 from pallas_gateway.features.audit.chain import BEGIN, LONGEST_LINE, Head, hash_of, is_cut, link_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
 CUT = "was cut by a crash or a full disk; it is not in the chain"
 FOREIGN = "is not a line of an audit log"

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic.alias_generators import to_camel
 
@@ -23,12 +24,7 @@ from pallas_gateway.config.loading.error_messages import located, validated, wit
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.parameters import DefaultParameters
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.features.definitions.records import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pallas_gateway.features.definitions.records import Definition
+from pallas_gateway.features.definitions.records import Definition, Place
 
 ALLOWED = ("{{currentDate}}", "{{serverInstructions}}")
 _OF_FAST_AGENT = "__FAST_AGENT_"

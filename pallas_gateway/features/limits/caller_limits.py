@@ -7,25 +7,19 @@ database is away, the calls of this gateway are counted alone, or refused, as se
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from math import ceil, inf
 from time import monotonic
-from typing import TYPE_CHECKING, override
+from typing import override
 
-from pallas_gateway.calls.permit import NO_PERMIT, Permit
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd, Excess, Permit
 from pallas_gateway.config.model.limits import LimitsSettings, RuleSettings
-from pallas_gateway.core.offers import CallLimits, UsedLimit
+from pallas_gateway.core.offers import CallEntry, CallLimits, UsedLimit
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, AgentUnavailableError, CallLimitedError
 from pallas_gateway.features.limits.rules import Exceeded, Rule, Rules
-from pallas_gateway.shared.protocol import SharedAwayError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pallas_gateway.calls.permit import CallEnd, Excess
-    from pallas_gateway.core.offers import CallEntry
-    from pallas_gateway.shared.protocol import Shared, SharedAnswer, UsedCounter, Wanted
+from pallas_gateway.shared.protocol import Shared, SharedAnswer, SharedAwayError, UsedCounter, Wanted
 
 MEASURE_EVERY_SECONDS = 10.0
 """Least pause between two measurements of counters in a database."""

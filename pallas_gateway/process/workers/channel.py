@@ -10,19 +10,16 @@ import errno
 import logging
 import marshal
 import struct
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import count
 from math import inf
 from time import perf_counter
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.errors import STOPPING, AgentUnavailableError, GatewayError
 from pallas_gateway.shared.protocol import SharedAwayError
 from pallas_gateway.tasks import TaskOwner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
 
 ANSWER_SECONDS = 15.0
 """Longest wait for an answer of the parent, which itself waits for the disk, with `audit_sync: line` up to 5 s."""

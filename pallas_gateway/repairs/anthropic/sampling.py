@@ -7,14 +7,12 @@ Repair: `top_p` is left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.repairs.anthropic._models import takes_one_of_two
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.anthropic.llm_anthropic"
 _ARGUMENTS = ("self", "base_args", "request_params")

@@ -7,13 +7,11 @@ Repair: null is left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.anthropic.llm_anthropic"
 CHANGE = Change(

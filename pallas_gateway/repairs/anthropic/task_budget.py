@@ -8,13 +8,11 @@ Repair: a section without a `task_budget` is not read for one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.anthropic.llm_anthropic"
 CHANGE = Change(

@@ -7,14 +7,12 @@ Repair: the limit of such a model is the default of `max_output_tokens`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.config.model.agents import ModelCapabilities
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.anthropic.llm_anthropic"
 CHANGE = Change(

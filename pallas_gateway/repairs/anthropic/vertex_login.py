@@ -7,13 +7,11 @@ Repair: the credentials of the process (`cloud_logins.py`) are used; a thread fe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PACKAGE = "fast_agent.llm.provider.anthropic"
 _MODULE = f"{_PACKAGE}.llm_anthropic_vertex"

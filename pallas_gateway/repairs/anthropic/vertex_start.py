@@ -7,12 +7,10 @@ Repair: a client is made to check the credentials.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.anthropic.llm_anthropic_vertex"
 _LLM = f"{_MODULE}:AnthropicVertexLLM"

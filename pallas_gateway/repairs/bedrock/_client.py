@@ -6,10 +6,11 @@ Imported when an agent uses Bedrock, because its library, boto3, is optional.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -18,9 +19,6 @@ from pallas_gateway.calls.provider_failures import too_long
 from pallas_gateway.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES
 from pallas_gateway.repairs.bedrock._turns import current_turn
 from pallas_gateway.telemetry.redaction import hide_in_this_call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 CONNECT_SECONDS = 10.0
 MOST_CONNECTIONS = 256

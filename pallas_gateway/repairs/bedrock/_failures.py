@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore import exceptions
 from botocore.eventstream import ParserError
@@ -11,9 +12,6 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from pallas_gateway.calls.provider_failures import CUT_OFF, UNREACHED, incomplete, reported
 from pallas_gateway.errors import ProviderError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _NO_CREDENTIALS = "no AWS credentials are found (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `bedrock.profile`)"
 _MAY_BE_THE_REQUEST_FORM = "ValidationException"

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from pallas_gateway.calls import current
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import ProviderError
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 
 class BedrockTurn:

@@ -7,13 +7,11 @@ Repair: the usage keeps both counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _MODULE = "fast_agent.llm.provider.bedrock.llm_bedrock"
 _LLM = f"{_MODULE}:BedrockLLM"

@@ -10,14 +10,12 @@ Repair: such errors end the turn, or [repeat the request](operate/providers-at-w
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.errors import ProviderError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _MODULE = "fast_agent.llm.provider.bedrock.llm_bedrock"
 _LLM = f"{_MODULE}:BedrockLLM"

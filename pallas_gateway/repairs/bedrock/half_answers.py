@@ -7,15 +7,13 @@ Repair: as for [other providers](#half-an-answer-is-a-whole-one).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.limits import AFTER_LAST_SECONDS
 from pallas_gateway.repairs.bedrock._turns import current_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 CHANGE = Change(
     "bedrock-half-answers",

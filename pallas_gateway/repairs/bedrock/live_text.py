@@ -7,14 +7,12 @@ Repair: text is passed on as it comes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.repairs.bedrock._turns import current_turn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHANGE = Change(
     "bedrock-live-text",

@@ -8,18 +8,16 @@ refusal mentions streams. With a schema, only an answer that does not fit is ask
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.calls.current import current_turn
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.errors import ProviderError
 from pallas_gateway.limits import MOST_REQUESTS
 from pallas_gateway.repairs.bedrock._turns import say_repeated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.bedrock.llm_bedrock"
 _LLM = f"{_MODULE}:BedrockLLM"

@@ -7,14 +7,12 @@ Repair: sampling parameters are sent as set; Claude's newer models get no `top_p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.repairs.anthropic._models import takes_one_of_two
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LLM = "fast_agent.llm.provider.bedrock.llm_bedrock:BedrockLLM"
 _SAMPLING = ("self", "converse_args", "params", "model", "caps")

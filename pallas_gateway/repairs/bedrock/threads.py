@@ -7,13 +7,11 @@ Repair: the turn runs in a thread, whose sockets are shut down when the call end
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LLM = "fast_agent.llm.provider.bedrock.llm_bedrock:BedrockLLM"
 CHANGE = Change(

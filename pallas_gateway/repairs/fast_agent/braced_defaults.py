@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHANGE = Change(
     "braced-defaults",

@@ -7,12 +7,10 @@ Repair: a harness loads only the cards that its module names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHANGE = Change(
     "cards-in-home",

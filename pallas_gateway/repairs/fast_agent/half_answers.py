@@ -11,17 +11,15 @@ counts as silent.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.calls.current import current_turn
 from pallas_gateway.calls.provider_failures import ended_early, incomplete
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.limits import AFTER_LAST_SECONDS, BUSY_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 _PROVIDERS = "fast_agent.llm.provider"
 _TAKES = ("self", "stream", "model")

@@ -7,14 +7,12 @@ Repair: events may be as large as any answer of a downstream.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Name
 from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHANGE = Change(
     "large-events",

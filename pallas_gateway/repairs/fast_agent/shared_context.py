@@ -8,12 +8,10 @@ Repair: both are cleared once, when the gateway ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 CHANGE = Change(
     "shared-context",

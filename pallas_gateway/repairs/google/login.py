@@ -7,14 +7,12 @@ Repair: the credentials of the process (`cloud_logins.py`) are used; a thread fe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.google.llm_google_native"
 _LLM = f"{_MODULE}:GoogleNativeLLM"

@@ -7,13 +7,11 @@ Repair: the open call is closed before the next one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.google.llm_google_native"
 _LLM = f"{_MODULE}:GoogleNativeLLM"

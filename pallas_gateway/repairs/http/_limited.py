@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import httpx2
 
 from pallas_gateway.calls.provider_failures import incomplete, too_long
 from pallas_gateway.http_answers import decompressor, pieces
 from pallas_gateway.limits import BUSY_SECONDS, LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 
 def limited(client: Any, *, busy_seconds: float = BUSY_SECONDS) -> Any:

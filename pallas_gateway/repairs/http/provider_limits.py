@@ -9,14 +9,12 @@ redirects within a server only. Google Cloud's clients with the machine's certif
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, EachModule, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PROVIDERS = "fast_agent.llm.provider"
 CHANGE = Change(

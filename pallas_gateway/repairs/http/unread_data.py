@@ -7,13 +7,11 @@ Repair: a socket that has received more than the answer is closed.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 _CONNECTION = "httpcore2:AsyncHTTP11Connection"
 CHANGE = Change(

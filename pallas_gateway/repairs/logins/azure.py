@@ -7,13 +7,11 @@ Repair: the credential of the process (`cloud_logins.py`) is used; a thread fetc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MODULE = "fast_agent.llm.provider.openai.llm_azure"
 CHANGE = Change(

@@ -7,13 +7,11 @@ Repair: `max_retries` is the libraries' usual number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _COPILOT = "fast_agent.llm.provider.copilot"
 _REPEATS = 2

@@ -8,12 +8,10 @@ Repair: `validate_provider_credentials` requires `COPILOT_GITHUB_TOKEN`, or the 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _COPILOT = "fast_agent.llm.provider.copilot"
 _VARIABLE = "COPILOT_GITHUB_TOKEN"

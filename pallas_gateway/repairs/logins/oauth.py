@@ -9,14 +9,12 @@ agent fails at its start.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.errors import CallFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _OPENAI = "fast_agent.llm.provider.openai"
 _CODEX, _XAI = f"{_OPENAI}.codex_responses:CodexResponsesLLM", f"{_OPENAI}.xai_responses:XAIResponsesLLM"

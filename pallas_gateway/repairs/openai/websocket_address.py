@@ -8,13 +8,11 @@ Repair: the WebSocket has the address of the requests.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _RESPONSES = "fast_agent.llm.provider.openai.responses"
 CHANGE = Change(

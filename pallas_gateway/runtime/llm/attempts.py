@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 from fast_agent.core.exceptions import walk_exception_chain
@@ -23,9 +24,6 @@ from pallas_gateway.changes.change import Fault
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.limits import MOST_REQUESTS
 from pallas_gateway.runtime.failures import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
 
 LONGEST_WAIT_SECONDS = 60.0
 """Longest `Retry-After`, as in OpenAI's and Anthropic's libraries; after a longer one the request is not repeated."""

@@ -6,9 +6,10 @@ import asyncio
 import importlib
 import logging
 import sys
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from fast_agent.core.fastagent import FastAgent
@@ -18,6 +19,7 @@ from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.file_stamps import (
+    Files,
     forget_compiled,
     have_changed,
     loaded_modules,
@@ -29,11 +31,6 @@ from pallas_gateway.file_stamps import (
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.telemetry.redaction import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from pallas_gateway.file_stamps import Files
 
 _LONGEST_REASON = 300
 """Most characters that are shown of a module's exception."""

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from alembic.script import Script, ScriptDirectory
+from sqlalchemy import Connection, text
 
 from pallas_gateway.shared.database.errors import DatabaseSchemaError
-
-if TYPE_CHECKING:
-    from alembic.script import Script
-    from sqlalchemy import Connection
 
 VERSION_TABLE = "pallas_threads_version"
 LOCK = 0x70616C6C6173  # "pallas": the key of the advisory lock, in the database that threads are in

@@ -8,18 +8,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from os.path import lexists
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.shared.database.migrating import VERSION_TABLE, versions_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pallas_gateway.shared.database.migrating import TableVersions
+from pallas_gateway.shared.database.migrating import VERSION_TABLE, TableVersions, versions_of
 
 _OTHER_FILES = ("-wal", "-shm", "-journal")
 

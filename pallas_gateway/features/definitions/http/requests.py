@@ -6,19 +6,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from pallas_gateway.doors.api.errors import ApiError
-from pallas_gateway.features.definitions.records import InvalidDefinitionError, Place
+from pallas_gateway.features.definitions.records import InvalidDefinitionError, Place, StoredAgent
 from pallas_gateway.features.definitions.service import Owner
-from pallas_gateway.identity.caller import ANONYMOUS_NAME, owner_of_token
+from pallas_gateway.identity.caller import ANONYMOUS_NAME, Caller, owner_of_token
 from pallas_gateway.telemetry.redaction import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from pallas_gateway.features.definitions.records import StoredAgent
-    from pallas_gateway.identity.caller import Caller
 
 LARGEST_BODY = 2 * 1024 * 1024
 """Bytes of a body; a definition has at most 256 KB, and JSON may write each of them as six."""

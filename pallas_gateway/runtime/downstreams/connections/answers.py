@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, override
 
 import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID
@@ -29,9 +30,6 @@ from pallas_gateway.http_answers import (
     refusal,
 )
 from pallas_gateway.runtime.scope import current_scope
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
 
 EVENT_BYTES = LARGEST_ANSWER_BYTES
 """Largest event of a stream; the SDK's own limit is smaller than an image."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from jsonschema import SchemaError
 from jsonschema.validators import Draft7Validator, Draft201909Validator, Draft202012Validator, validator_for
@@ -16,9 +17,6 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import to_json
 
 from pallas_gateway.telemetry.redaction import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LONGEST_MESSAGE = 120
 _LARGEST = 64 * 1024
