@@ -60,6 +60,8 @@ def usage(
             why = "no days are stored (gateway.database, gateway.usage_days)" if days else "--days 1 shows all of today"
             tables, notes = _of_now(document, of_all)
             notes.append(f"Counted since the gateway started, also for today; {why}.")
+    if any(cell.startswith("~") for *_, lines in tables for line in lines for cell in line):
+        notes.append("~: estimated, because the provider sent no usage.")
     for heading, columns, lines in tables:
         result(heading)
         if lines:
