@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from typing import Annotated, Any, Literal, TypedDict
 
 from jsonschema import SchemaError
@@ -21,6 +21,10 @@ from pallas_gateway.telemetry.redaction import shortened
 _LONGEST_MESSAGE = 120
 _LARGEST = 64 * 1024
 """Bytes of the largest schema that `jsonschema` checks."""
+_MOST_VERDICTS = 5000
+_verdicts: dict[bytes, str | None] = {}
+_threads = ThreadPoolExecutor(2, thread_name_prefix="schemas")
+"""Not those of the event loop: a check may take a third of a second, and calls need those, as for names of hosts."""
 _DIALECTS = (Draft202012Validator, Draft201909Validator, Draft7Validator)
 
 
@@ -78,14 +82,21 @@ _usual = TypeAdapter(_Schema)
 
 
 async def schema_fault(place: str, schema: Mapping[str, Any] | None) -> str | None:
-    """Return why `schema` is none, with the place; None if it is one. The latest schemas are checked once."""
+    """Return why `schema` is none, with the place; None if it is one. Equal schemas are checked once, mostly."""
     if schema is None or _is_usual(schema):
         return None
     try:
         encoded = to_json(schema)
     except ValueError:
         return f"{place} is nested too deeply"
-    return None if len(encoded) > _LARGEST else await asyncio.to_thread(_checked, place, encoded)
+    key = blake2b(place.encode() + encoded).digest()
+    if len(encoded) > _LARGEST or key in _verdicts:
+        return _verdicts.get(key)
+    verdict = await asyncio.get_running_loop().run_in_executor(_threads, _checked, place, schema)
+    if len(_verdicts) >= _MOST_VERDICTS:
+        _verdicts.clear()
+    _verdicts[key] = verdict
+    return verdict
 
 
 def _is_usual(schema: Mapping[str, Any]) -> bool:
@@ -96,15 +107,13 @@ def _is_usual(schema: Mapping[str, Any]) -> bool:
     return True
 
 
-@lru_cache(512)
-def _checked(place: str, encoded: bytes) -> str | None:
-    schema = json.loads(encoded)
+def _checked(place: str, schema: Mapping[str, Any]) -> str | None:
     if not isinstance(schema.get("$schema", ""), str):
         return f"{place}.$schema is not text"
     try:
         dialect = validator_for({"$schema": schema.get("$schema", "")}, default=Draft202012Validator)
         if dialect in _DIALECTS:  # the metaschemas of older ones compare all values of an `enum` with each other
-            dialect.check_schema(schema)
+            dialect.check_schema(dict(schema))
     except SchemaError as error:
         where = ".".join(map(str, (place, *error.absolute_path)))
         return f"{where}: {shortened(error.message, _LONGEST_MESSAGE)}"

@@ -1,11 +1,14 @@
 """Schemas of tools: what the metaschema allows passes, whatever its kind; anything else is told with its place."""
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from pallas_gateway.runtime.downstreams.listings import schemas
 from pallas_gateway.runtime.downstreams.listings.schemas import schema_fault
+from tests.support.waiting import tick
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema"
 
@@ -55,3 +58,27 @@ async def test_a_schema_has_no_fault(schema: dict[str, Any] | None) -> None:
 )
 async def test_a_fault_is_told_with_its_place(schema: dict[str, Any], fault: str) -> None:
     assert await schema_fault("inputSchema", schema) == fault
+
+
+async def test_equal_schemas_are_checked_once_and_verdicts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    monkeypatch.setattr(schemas, "_checked", lambda place, _: checked.append(place))
+    monkeypatch.setattr(schemas, "_MOST_VERDICTS", 1)
+    monkeypatch.setattr(schemas, "_verdicts", {})
+    for number in (1, 1, 2, 1):
+        await schema_fault(f"{number}", {"x-own": number})
+    assert checked == ["1", "2", "1"]
+
+
+async def test_checks_that_take_long_leave_the_threads_of_the_loop_to_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(schemas, "_checked", lambda *_: "a fault" if may_end.wait(60) else None)
+    monkeypatch.setattr(schemas, "_verdicts", {})
+    checks = [asyncio.create_task(schema_fault("place", {"x-own": one})) for one in range(40)]
+    await tick()
+    try:
+        async with asyncio.timeout(20):
+            assert await asyncio.to_thread(str, "a call") == "a call"
+    finally:
+        may_end.set()
+    assert {*await asyncio.gather(*checks)} == {"a fault"}
