@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -67,7 +68,7 @@ class Imports:
         self._project: Files = {}  # its Python files, as they were before the last import
         self._read: dict[str, Files] = {}  # by module: other files that its import may have read
         self._turn = asyncio.Lock()
-        self._running: dict[str, asyncio.Future[FastAgent]] = {}
+        self._running: dict[str, tuple[asyncio.Future[FastAgent], float]] = {}  # and until when starts wait for it
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
     async def load_fast(self, module_name: str, watched: Collection[Path] = (), *, reread: bool = False) -> FastAgent:
@@ -82,14 +83,14 @@ class Imports:
         Raises:
             AgentStartError: `module_missing`, `import_failed` or `no_fast`, with the place and the cause.
         """
-        loading = self._running.get(module_name)
-        if loading is None:  # otherwise an earlier attempt still hangs; a second thread would hang too
-            loading = await self._begin(module_name, watched, reread=reread)
-        seconds = self._limits.import_seconds
+        running = self._running.get(module_name)
+        if running is None:  # otherwise an earlier attempt still hangs; a second thread would hang too
+            running = await self._begin(module_name, watched, reread=reread)
+        loading, end = running
         try:
-            return await asyncio.wait_for(asyncio.shield(loading), seconds)
+            return await asyncio.wait_for(asyncio.shield(loading), max(0.0, end - monotonic()))
         except TimeoutError:
-            message = f"module '{module_name}' is still importing after {seconds:g} s"
+            message = f"module '{module_name}' is still importing after {self._limits.import_seconds:g} s"
             raise AgentStartError(message, reason="import_failed") from None
         except AgentStartError as error:
             self.watch(module_name, error)
@@ -109,17 +110,19 @@ class Imports:
         """The project's Python files and the module of `fast`, with their stamps when they were read."""
         return self._files[fast]
 
-    async def _begin(self, module_name: str, watched: Collection[Path], *, reread: bool) -> asyncio.Future[FastAgent]:
+    async def _begin(
+        self, module_name: str, watched: Collection[Path], *, reread: bool
+    ) -> tuple[asyncio.Future[FastAgent], float]:
         async with self._turn:
             project = await begin(lambda: stamps(python_files(self._folder)), name="project-files")
             self._forget_outdated(module_name, project, watched, reread=reread)
             loading = begin(partial(self._load_and_note, module_name, self._project), name="agent-import")
-            self._running[module_name] = loading
+            running = self._running[module_name] = loading, monotonic() + self._limits.import_seconds
             loading.add_done_callback(lambda done: self._forget(module_name, done))
-            _, running = await asyncio.wait({loading}, timeout=self._limits.import_turn_seconds)
-            if running:
+            await asyncio.wait({loading}, timeout=self._limits.import_turn_seconds)
+            if not loading.done():
                 self._on_slow_import(module_name, self._limits.import_seconds)
-        return loading
+        return running
 
     def _forget_outdated(self, module_name: str, now: Files, watched: Collection[Path], *, reread: bool) -> None:
         """Remove the project's modules from `sys.modules` if a file has changed; `now` has its Python files."""
@@ -153,7 +156,7 @@ class Imports:
 
     def give_up(self) -> None:
         """Stop waiting for imports that hang; their threads end with the process."""
-        for loading in list(self._running.values()):
+        for loading, _ in list(self._running.values()):
             loading.cancel()
 
 

@@ -163,7 +163,7 @@ async def test_an_import_that_hangs_is_waited_for_once_and_not_begun_again(hangi
     for _ in range(3):
         with pytest.raises(AgentStartError, match="is still importing"):
             await imports.load_fast(hanging.module)
-        limits.import_turn_seconds = 30  # a second wait would be noticed
+        limits.import_turn_seconds = limits.import_seconds = 600  # a second wait would be noticed
     await eventually(lambda: hanging.begun, what="the import that hangs")
     imports.give_up()
     assert hanging.begun == 1
