@@ -96,6 +96,8 @@ RELIED_ON = (
     Name(f"{_LLM}.model_factory:ModelFactory._load_provider_class", ("provider",)),
     Name(f"{_LLM}.model_database:ModelDatabase.get_model_params", reads=("_RUNTIME_MODEL_PARAMS",)),
     # Connections to downstreams
+    Name(f"{_AGGREGATOR}._namespaced_tool_map"),
+    *(Name(f"{_CALLBACKS}.{name}") for name in ("elicitation_callback", "message_handler", "sampling_callback")),
     Name(f"{_AGGREGATOR}._attach_server_locked", ("self", "server_name", "server_config", "options")),
     Name(f"{_GATEWAY}:_http_timeout", ("config",)),
     *(Name(f"{_MANAGER}.{name}", ("self", "server_name")) for name in ("get_server", "reconnect_server")),
