@@ -19,6 +19,7 @@ from mcp_types import CallToolResult
 from pallas_gateway.calls.asking.asking import declaring
 from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime import preparation
+from pallas_gateway.runtime.downstreams.connections.connecting import SharedClients
 from pallas_gateway.runtime.downstreams.connections.connection_manager import install
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
@@ -101,6 +102,19 @@ def connected_to(url: str) -> int:
     port = f":{httpx2.URL(url).port:04X}"
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
+
+
+@pytest.mark.parametrize("forwards_bearer", [True, False])
+async def test_only_servers_that_are_listed_ahead_have_a_client_before_a_call(
+    forwards_bearer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[MCPServerSettings] = []
+    monkeypatch.setattr(SharedClients, "make", lambda _, settings: made.append(settings))
+    settings, downstreams = prepared_settings("http://127.0.0.1:1/mcp")
+    assert settings.mcp is not None
+    one = replace(downstreams["tools"], forwards_bearer=forwards_bearer)
+    await ToolCatalog("agent", settings.mcp.servers, {"tools": one}, context_of(settings)).close()
+    assert len(made) == (0 if forwards_bearer else 1)
 
 
 async def test_tools_for_clients_that_can_be_asked_are_known_to_calls_of_such_callers_alone() -> None:
