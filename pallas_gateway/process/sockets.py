@@ -98,7 +98,7 @@ def check_ports(present: Configuration, wanted: Configuration) -> None:
         PortsError: they have others.
     """
     if dict(_wanted_ports(present)) != dict(_wanted_ports(wanted)):
-        raise PortsError("the ports of agents change, which needs a restart")
+        raise PortsError("ports change, which needs a restart")
 
 
 def _wanted_ports(configuration: Configuration) -> list[tuple[int, PortRoutes]]:

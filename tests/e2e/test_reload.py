@@ -521,17 +521,18 @@ def with_ports(path: Path, ports: list[int], **of_agents: int) -> Project:
     return write_project(path, agents, gateway={"host": LOCAL}, deployment=deployment)
 
 
-async def test_other_ports_of_agents_need_a_restart(
-    ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("overrides", [PER_PORT, Overrides(agent="one")])
+async def test_other_ports_need_a_restart(
+    overrides: Overrides, ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, one, other = ports
     project = with_ports(tmp_path, ports, one=one)
-    async with running(project, overrides=PER_PORT) as served:
+    async with running(project, overrides=overrides) as served:
         project.edit(lambda document: document["agents"]["one"].update(port=other, title="Another"))
         await served.reload()
         assert served.metric("pallas_config_last_reload_successful") == 0
         why = [vars(record)["why"] for record in caplog.records if record.msg.startswith("configuration not reloaded")]
-        assert why == ["the ports of agents change, which needs a restart"]
+        assert why == ["ports change, which needs a restart"]
         project.edit(lambda document: document["agents"]["one"].update(port=one))
         await served.reload()
         assert served.metric("pallas_config_last_reload_successful") == 1
