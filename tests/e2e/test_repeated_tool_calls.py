@@ -69,7 +69,7 @@ async def test_a_call_that_cannot_connect_is_sent_again_to_the_server_that_has_c
             paused.append((server, why, seconds))
             await tools.start()
 
-        monkeypatch.setattr(connecting, "pause", come_back)
+        monkeypatch.setattr(connecting, "pause_before_repeat", come_back)
         await ask(it.url)  # which lists the tools
         await tools.stop()
         await ask(it.url)

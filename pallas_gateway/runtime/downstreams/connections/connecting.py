@@ -162,7 +162,7 @@ class RepeatingAuth(httpx2.Auth):
                 response = yield sending
                 if not is_repeated and await _is_stopping(response):
                     is_repeated = True
-                    await pause(self._server, "it is stopping", _wait_of(response))
+                    await pause_before_repeat(self._server, "it is stopping", _wait_of(response))
                 else:
                     sending = await flow.asend(response)
         except StopAsyncIteration:
@@ -171,7 +171,7 @@ class RepeatingAuth(httpx2.Auth):
             await flow.aclose()
 
 
-async def pause(server: str, why: str, seconds: float) -> None:
+async def pause_before_repeat(server: str, why: str, seconds: float) -> None:
     """Log that a request is sent again, and wait before that."""
     # The server refused the connection, or is a gateway that is stopping: nothing has run.
     _log.info("tool call repeated", extra={"server": server, "error": why})

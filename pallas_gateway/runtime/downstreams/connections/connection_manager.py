@@ -96,7 +96,7 @@ class LazyConnectionManager(MCPConnectionManager):
                 is_refused = any(isinstance(one, httpx2.ConnectError) for one in walk_exception_chain(error))
                 if server_name not in self.listings or not is_refused:
                     raise
-                await connecting.pause(server_name, "connection refused", connecting.REFUSED_WAIT_SECONDS)
+                await connecting.pause_before_repeat(server_name, "connection refused", connecting.REFUSED_WAIT_SECONDS)
                 used = await super().get_server(server_name, **options)
         if (task := asyncio.current_task()) is not None:
             self._used_by[task] = used

@@ -160,7 +160,7 @@ class PostDispatcher(JSONRPCDispatcher):
             except httpx2.ConnectError:  # nothing was sent
                 if message.method != "tools/call":
                     raise
-                await connecting.pause(self.server, "connection refused", connecting.REFUSED_WAIT_SECONDS)
+                await connecting.pause_before_repeat(self.server, "connection refused", connecting.REFUSED_WAIT_SECONDS)
                 await self._post(sent, headers)
         except Exception as error:
             raise MCPError(code=CONNECTION_CLOSED, message=_CLOSED) from error
