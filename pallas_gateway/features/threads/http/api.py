@@ -21,6 +21,7 @@ from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.models import parsed
 from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.doors.http import access, refusals
+from pallas_gateway.doors.http.json_pieces import JsonInPieces
 from pallas_gateway.errors import STOPPING, CallLimitedError
 from pallas_gateway.features.threads.http import answers, models, requests
 from pallas_gateway.features.threads.http.chat import GivenAnswers, NewExchange
@@ -206,11 +207,11 @@ class ThreadsApi(Api):
         "The messages of a thread, the oldest first.",
         requires=_OWNER, query=models.MessagesQuery, answer=models.Messages, says="One page.",
     )  # fmt: skip
-    async def _messages(self, request: Request, thread_id: str, asked: models.MessagesQuery) -> Response:
+    async def _messages(self, request: Request, thread_id: str, asked: models.MessagesQuery) -> ASGIApp:
         _, thread = await self._owned(request, thread_id)
         store = self._threads.store
         page = await store.turns_of(thread.id, limit=asked.limit, after=asked.after, with_steps=asked.tools)
-        return JSONResponse(answers.message_page(page))
+        return JsonInPieces(answers.message_page(page))
 
     @operation(
         "POST", "/api/v1/agents/{name}/chat", "chat", "Say something to an agent, in a thread or in a new one.",
