@@ -253,6 +253,7 @@ _OTHER_NAMES = {
     "image/pjpeg": "image/jpeg",
     "image/x-png": "image/png",
     "image/x-ms-bmp": "image/bmp",
+    "image/heif": "image/heic",
     "application/x-pdf": PDF,
 }
 

@@ -21,7 +21,7 @@ _MARKS = {
     "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
     "image/heic": re.compile(rb".{4}ftyp(?:he[iv][cxms]|mif1)", re.DOTALL),
     "image/tiff": re.compile(rb"II\*\0|MM\0\*"),
-    "image/bmp": re.compile(rb"BM"),
+    "image/bmp": re.compile(rb"BM.{4}\0{4}", re.DOTALL),
     "application/pdf": re.compile(rb"%PDF-"),
 }
 """With what files of the types begin that models take; others are refused by their type."""

@@ -26,6 +26,7 @@ from pallas_gateway.tasks import at_once
 DATA = {
     "image/png": "iVBORw0KGgo=",
     "image/jpeg": base64.b64encode(b"\xff\xd8\xff\xe0").decode(),
+    "image/heic": base64.b64encode(b"\0\0\0\x18ftypmif1").decode(),
     "image/svg+xml": base64.b64encode(b"<svg/>").decode(),
     "application/pdf": base64.b64encode(b"%PDF-1.7").decode(),
 }
@@ -171,6 +172,7 @@ def test_any_json_value_as_images_is_taken_or_refused(value: object) -> None:
         (" image/png ", "image/png"),
         ("image/jpg", "image/jpeg"),
         ("Image/JPG; quality=1", "image/jpeg"),
+        ("image/heif", "image/heic"),
         ("image/svg+xml", "image/svg+xml"),
         ("application/x-pdf", "application/pdf"),
         ("Application/PDF; charset=binary", "application/pdf"),

@@ -17,10 +17,19 @@ FILES = {
     "image/webp": b"RIFF\x24\n\0\0WEBPVP8 ",
     "image/heic": b"\0\0\0\x18ftypheic",
     "image/tiff": b"II*\0\x08\0\0\0",
-    "image/bmp": b"BM\x46\0\0\0",
+    "image/bmp": b"BM\x46\0\0\0\0\0\0\0",
     "application/pdf": b"%PDF-1.7\n",
 }
-NO_IMAGES = (b" %PDF-1.7", b"hello", b"PK\x03\x04", b"\x89PNG", b"RIFF\x24\n\0\0WAVEfmt ", b"\0", b"GIF88a")
+NO_IMAGES = (
+    b" %PDF-1.7",
+    b"hello",
+    b"PK\x03\x04",
+    b"\x89PNG",
+    b"RIFF\x24\n\0\0WAVEfmt ",
+    b"\0",
+    b"GIF88a",
+    b"BMW is no bitmap",
+)
 
 
 @pytest.mark.parametrize("kind", FILES)
