@@ -205,6 +205,11 @@ class RunningCall:
             self.ended_by = by
             self.task.cancel()
 
+    @property
+    def has_begun(self) -> bool:
+        """False while the call waits for its slot, and if it was refused or cut off there."""
+        return self._instance is not None or self.spent.iterations > 0
+
     def checkpoint(self, open_questions: Set[str]) -> str | None:
         """Return where the call waits for answers to questions of these ids, for another process to resume it.
 

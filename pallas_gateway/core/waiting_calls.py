@@ -269,7 +269,7 @@ class WaitingCalls:
         return Checkpoint(ticket, checkpoint)
 
     async def release(self, ticket: str) -> None:
-        """Accept a state again, because its call was refused."""
+        """Accept a state again, because its call has not begun."""
         await self._uses.release(ticket)
 
     def is_elsewhere(self, state: str | None) -> bool:

@@ -55,6 +55,28 @@ async def test_a_state_whose_request_was_refused_is_good_once_more(tmp_path: Pat
         assert (await call.asked.repeat()).error["code"] == INVALID_PARAMS
 
 
+async def test_a_state_whose_client_has_left_before_its_call_began_is_good_once_more(tmp_path: Path) -> None:
+    gate, agent = Gate(), Agent(["asking"], settings={"max_in_flight": 1})
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, say("done")) if request.last_user_text == "hang" else calls_the_tool_it_is_told(request)
+
+    async with (
+        asking_downstream("modern") as downstream,
+        resumed(tmp_path, downstream.url, "name", agent, script=script, queue_seconds=60) as call,
+    ):
+        first = asyncio.create_task(ask(call.served.url("user"), "hang"))
+        await gate.wait_for_entered()
+        leaving, running = asyncio.create_task(call.asked.repeat()), call.served.gateway.calls.running
+        await eventually(lambda: len(running()) == 2, what="the resumed call in the queue")
+        leaving.cancel()
+        await eventually(lambda: len(running()) == 1, what="its end")
+        gate.open()
+        await first
+        assert '"Ada"' in await call.answered()
+        assert (await call.asked.repeat()).error["code"] == INVALID_PARAMS
+
+
 TURN = Usage(prompt=80, completion=20)
 
 

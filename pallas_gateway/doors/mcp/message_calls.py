@@ -133,8 +133,9 @@ async def _continue_call(
                 asked.ended(await _reply_or_questions(sessions, request, cast("WaitingCall", waiting)))
             return _result_of(asked, sessions, waiting)
     finally:
-        # A process that has just started may be busy, or its agent not ready: the client can repeat the request.
-        if resumed is not None and (waiting is None or (waiting.refusal and not waiting.spent.iterations)):
+        # A process that has just started may be busy, or its agent not ready: the client can repeat the request, also
+        # if it has left meanwhile.
+        if resumed is not None and (waiting is None or not waiting.has_begun):
             await calls.release(resumed.ticket)
 
 
