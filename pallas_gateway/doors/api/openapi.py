@@ -9,9 +9,10 @@ import re
 from functools import cache
 from http import HTTPStatus
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast, override
 
 from pydantic import ConfigDict, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from pallas_gateway import __version__
 from pallas_gateway.calls.call import PDF
@@ -116,6 +117,14 @@ def document(operations: Iterable[Operation], agents: Sequence[HostedAgent]) -> 
     }
 
 
+class _Schemas(GenerateJsonSchema):
+    """The schemas of pydantic without titles of fields, such as `Createdat`, by which generators name their types."""
+
+    @override
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
 @cache
 def _described(operations: tuple[Operation, ...]) -> tuple[Json, Json]:
     """Return the paths, and the schemas of all models."""
@@ -124,7 +133,7 @@ def _described(operations: tuple[Operation, ...]) -> tuple[Json, Json]:
     inputs: list[tuple[Any, JsonSchemaMode, TypeAdapter[Any]]] = [
         (kind, "validation", TypeAdapter(cast("Any", GenericAlias(list, kind)), config=_DOCSTRINGS)) for kind in unique
     ]
-    _, found = TypeAdapter.json_schemas(inputs, ref_template=f"{SCHEMAS}{{model}}")
+    _, found = TypeAdapter.json_schemas(inputs, ref_template=f"{SCHEMAS}{{model}}", schema_generator=_Schemas)
     paths: Json = {}
     for one in operations:
         paths.setdefault(template(one.path), {})[one.method.lower()] = _operation(one)
@@ -149,7 +158,7 @@ def _parameters(one: Operation) -> Iterator[Json]:
         yield {"name": name, "in": "path", "required": True, "schema": _PATHS[name]}
     if one.conditional:
         yield _IF_MATCH
-    properties = one.query.model_json_schema().get("properties", {}) if one.query else {}
+    properties = one.query.model_json_schema(schema_generator=_Schemas).get("properties", {}) if one.query else {}
     for name, schema in properties.items():
         described = schema.pop("description", None)
         [bare] = [kind for kind in schema.pop("anyOf", [{}]) if kind != {"type": "null"}]

@@ -28,6 +28,12 @@ def test_the_document_is_valid_openapi_and_its_schemas_are_valid_json_schema() -
     assert references <= SCHEMAS.keys()
 
 
+def test_fields_have_no_titles_by_which_generators_would_name_types() -> None:
+    fields = [field for schema in SCHEMAS.values() for field in schema.get("properties", {}).values()]
+    assert fields
+    assert not [field for field in fields if "title" in field]
+
+
 def test_without_a_database_it_has_calls_and_usage_alone() -> None:
     found = openapi.document(operations(one for one in FEATURES if not one.needs_database), [])
     assert found["paths"].keys() == {"/api/v1/openapi.json", "/api/v1/calls", "/api/v1/calls/{call}", "/api/v1/usage"}
