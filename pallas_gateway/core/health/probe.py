@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 
-_LONGEST_LINE = 4 * 2**20  # bytes of one message; a server's instructions may be long
+_LARGEST_ANSWER = 4 * 2**20  # bytes of a message, or of a stream of them; a server's instructions may be long
 _ID = 1
 _MODERN = "2026-07-28"
 _CLIENT = {"name": "pallas-gateway-health", "version": __version__}
@@ -205,7 +205,7 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 async def _answer(response: httpx.Response) -> dict[str, Any]:
     """The JSON-RPC answer; {} if there is none."""
-    await limit(response, most_bytes=_LONGEST_LINE)
+    await limit(response, most_bytes=_LARGEST_ANSWER)
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return _message(await response.aread())
     rest = bytearray()
@@ -238,7 +238,7 @@ async def _ask_program(
             program.arguments,
             environ=program.environ,
             directory=program.directory,
-            longest_line=_LONGEST_LINE,
+            longest_line=_LARGEST_ANSWER,
             stderr=program.processes.stderr if stderr is None else stderr,
         )
     except (OSError, ValueError) as error:
