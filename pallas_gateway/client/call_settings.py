@@ -168,10 +168,17 @@ def _no_json(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
+_OF_ANY_LENGTH: Mapping[str, type] = {"null": type(None), "object": dict, "array": list, "string": str}
+
+
 def _is_of(value: Any, form: Mapping[str, Any]) -> bool:
+    """Return True if a value is of a type, and one of its choices or within its bounds.
+
+    The gateway refuses lengths, with its reason: else a list that is too long would pass for a text.
+    """
     kind = form["type"]
-    if kind in ("null", "object"):
-        return value is None if kind == "null" else isinstance(value, dict)
+    if kind in _OF_ANY_LENGTH and "enum" not in form:
+        return isinstance(value, _OF_ANY_LENGTH[kind])
     return kind is None or misfit_of_field(form, value) is None
 
 

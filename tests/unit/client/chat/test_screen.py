@@ -173,6 +173,10 @@ def test_a_path_may_hold_spaces(rest: str, path: str, text: str) -> None:
         ({"anyOf": [{"enum": ["auto", "none"], "type": "string"}, {"type": "object"}]}, "auto", "auto"),
         ({}, "what it likes", "what it likes"),
         ({"oneOf": [{"type": "array"}, {"type": "string"}]}, '["a"]', ["a"]),
+        # Lengths are for the gateway: of another length, these are no texts.
+        ({"anyOf": [{"type": "string"}, {"type": "array", "maxItems": 1}]}, '["a", "b"]', ["a", "b"]),
+        ({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1}]}, '""', ""),
+        ({"type": "string", "minLength": 1}, "", ""),
     ],
 )
 def test_a_value_is_read_as_the_kind_that_is_taken(schema: dict[str, Any], text: str, value: object) -> None:
