@@ -166,16 +166,30 @@ def not_reached(base_url: str, error: Exception) -> UnreachableError:
     return UnreachableError(f"No gateway answers at {base_url} ({why}). {hint}")
 
 
-async def fetch_readiness(base_url: str, bearer: str | None = None) -> Callable[[RemoteAgent], tuple[str, str]]:
-    """Ask `/readyz`; return a function from an agent to its state and reason, `unknown` if that is not served."""
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What `/readyz` says.
+
+    Attributes:
+        state_of: a function from an agent to its state and reason; `unknown` if `/readyz` is not served.
+        lacks_stored_agents: the database of agents cannot be read, so agents of it may be missing in lists.
+    """
+
+    state_of: Callable[[RemoteAgent], tuple[str, str]]
+    lacks_stored_agents: bool = False
+
+
+async def fetch_readiness(base_url: str, bearer: str | None = None) -> Readiness:
+    """Ask `/readyz`."""
     base_url = base_url.rstrip("/")
     try:
         document = (await send("GET", base_url, "/readyz", await authorization(base_url, bearer))).json()
         not_up: dict[str, Any] = document["not_up"]
         down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
     except (UnreachableError, ValueError, LookupError, TypeError, AttributeError):
-        return lambda _: ("unknown", "")
-    return lambda agent: down.get(slug(agent.name), ("ready", ""))
+        return Readiness(lambda _: ("unknown", ""))
+    is_away = document.get("database") == {"agents": "away"}
+    return Readiness(lambda agent: down.get(slug(agent.name), ("ready", "")), is_away)
 
 
 def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:

@@ -387,6 +387,22 @@ async def test_nothing_is_exported_while_a_database_that_was_there_is_away(tmp_p
             await eventually(
                 lambda: agents_feature_of(run.api.served.gateway).watch.is_away, what="the outage is noticed"
             )
+        listed = await run.agents()
+        assert (listed.code, "poet" in listed.out) == (0, True)
+        assert listed.err == (
+            f"The database of {run.url} cannot be used now, so agents of it may be missing in the list.\n"
+        )
+        file.with_suffix(".aside").rename(file)
+
+
+async def test_nothing_passes_for_the_agents_of_a_database_that_was_empty_and_is_away(tmp_path: Path) -> None:
+    async with commands(tmp_path) as run:  # another replica may have made agents
+        file = tmp_path / "project" / "pallas.db"
+        file.rename(file.with_suffix(".aside"))
+        await eventually(lambda: agents_feature_of(run.api.served.gateway).watch.is_away, what="the outage is noticed")
+        exported = await run("export", "--url", run.url)
+        assert (exported.code, exported.out) == (1, "")
+        assert "agents may be missing" in exported.err
         file.with_suffix(".aside").rename(file)
 
 

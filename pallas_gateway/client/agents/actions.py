@@ -152,8 +152,9 @@ async def _fetch(
     """Return the agents of the registry with state and reason, those of the database, and if some may be missing."""
     agents = await fetch_agents(url, bearer)
     stored, is_incomplete = await _stored(url, bearer)
-    state_of = await fetch_readiness(url, bearer)
-    return [(agent, *state_of(agent)) for agent in agents], stored, is_incomplete
+    readiness = await fetch_readiness(url, bearer)
+    found = [(agent, *readiness.state_of(agent)) for agent in agents]
+    return found, stored, is_incomplete or readiness.lacks_stored_agents
 
 
 async def _stored(url: str, bearer: str | None) -> tuple[Mapping[str, Mapping[str, Any]], bool]:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from pallas_gateway.client.agents.definitions import body_of, definition_in
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask, reading
+from pallas_gateway.client.gateway_client import fetch_readiness
 from pallas_gateway.client.output import shown
 from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.yaml.editing import rendered
@@ -100,8 +101,11 @@ class AgentsClient:
             CommandError: the gateway cannot list them all now.
         """
         document = self._ask("GET", "").document
+        # The list comes first: what was away before it, and is back, has not made it incomplete afterwards. The list
+        # of a gateway that has read the database before is not marked.
+        is_away = asyncio.run(fetch_readiness(self.url, self.bearer)).lacks_stored_agents
         with reading(self.url, PATH):
-            if document.get("incomplete") is True:
+            if is_away or document.get("incomplete") is True:
                 raise CommandError(
                     f"The database of {self.url} cannot be used now, so agents may be missing. Try again later."
                 )
