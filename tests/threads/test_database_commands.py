@@ -114,6 +114,17 @@ def test_tables_of_a_newer_release_are_named_and_left_alone(run: Command, databa
 
 
 @pytest.mark.usefixtures("project")
+def test_tables_from_before_0_1_0_are_not_taken_for_those_of_a_newer_release(run: Command, database_url: str) -> None:
+    run("database", "upgrade")
+    execute(database_url, "UPDATE pallas_threads_version SET version_num = '0006'")
+
+    for command in ("status", "upgrade"):
+        ran = run("database", command)
+        assert (ran.code, ran.out) == (2, "")
+        assert "version 0006 are older than those of release 0.1.0, which can upgrade them to 0011" in ran.err
+
+
+@pytest.mark.usefixtures("project")
 def test_check_online_tries_the_database_and_writes_nothing(run: Command, database_url: str, tmp_path: Path) -> None:
     def problems() -> list[str]:
         ran = run("check", "--online")

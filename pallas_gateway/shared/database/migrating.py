@@ -78,11 +78,18 @@ def versions(connection: Connection) -> TableVersions:
 
 
 def versions_of(present: str | None) -> TableVersions:
-    """Return what holds for tables of a version; None: for an empty database."""
+    """Return what holds for tables of a version; None: for an empty database.
+
+    Raises:
+        DatabaseSchemaError: they are older than those of release 0.1.0.
+    """
     steps = [_step(one) for one in reversed(list(ScriptDirectory.from_config(_config()).walk_revisions()))]
     known, required = [one.version for one in steps], steps[-1].version
     if present is None:
         return TableVersions(None, required, tuple(steps))
+    if present < known[0]:
+        message = f"gateway.database: the database's tables of version {present} are older than those of release 0.1.0, "
+        raise DatabaseSchemaError(f"{message}which can upgrade them to {known[0]}")
     if present not in known:
         return TableVersions(present, required, is_newer=True)
     return TableVersions(present, required, tuple(steps[known.index(present) + 1 :]))
