@@ -324,7 +324,7 @@ def test_what_cannot_be_read_or_written_is_named(run: Command, stored: Path) -> 
         ("backup", "dangling.db"): "dangling.db is there already",
         ("backup", "x" * 300): "xxx cannot be written: File name too long",
         ("restore", "x" * 300): "no file xxx",
-        ("restore", "missing.db"): "no file missing.db",
+        ("restore", "missing.db"): "no file missing.db, or none that this user may see",
         ("restore", "agents.yaml"): "agents.yaml is damaged, incomplete or no database: file is not a database",
     }.items():
         ran = run("database", *arguments)

@@ -83,7 +83,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
         BackupError: it cannot be read.
     """
     if not lexists(file) or not file.is_file():
-        raise BackupError(f"no file {file}")
+        raise BackupError(f"no file {file}, or none that this user may see")
     try:
         # Not `mode=ro`: only a connection that may write can use the log of a database that no gateway has open.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as opened:
