@@ -94,11 +94,11 @@ async def _call(
 
 
 def _print(answer: CallResult, shown: str) -> None:
+    if skipped := answer.meta.get("history_skipped"):
+        problem(f"(malformed entries of the history that were skipped: {skipped})")
     if answer.is_error:
         problem(answer.text)
         return
-    if skipped := answer.meta.get("history_skipped"):
-        problem(f"(malformed entries of the history that were skipped: {skipped})")
     if notes := without_effect(answer.params):
         problem(f"({notes})")
     if not (sys.stdout.isatty() and shown == answer.text):  # else the terminal shows it already
