@@ -88,8 +88,11 @@ def versions_of(present: str | None) -> TableVersions:
     if present is None:
         return TableVersions(None, required, tuple(steps))
     if present < known[0]:
-        message = f"gateway.database: the database's tables of version {present} are older than those of release 0.1.0, "
-        raise DatabaseSchemaError(f"{message}which can upgrade them to {known[0]}")
+        message = (
+            f"gateway.database: the database's tables of version {present} are older than those of release 0.1.0, "
+            f"which can upgrade them to {known[0]}"
+        )
+        raise DatabaseSchemaError(message)
     if present not in known:
         return TableVersions(present, required, is_newer=True)
     return TableVersions(present, required, tuple(steps[known.index(present) + 1 :]))
