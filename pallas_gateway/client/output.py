@@ -144,4 +144,4 @@ def redrawn() -> Iterator[Callable[[str], None] | None]:
         yield None
         return
     with Live(console=console, auto_refresh=False) as live:
-        yield lambda text: live.update(Text(without_controls(text), no_wrap=True, overflow="ellipsis"), refresh=True)
+        yield lambda text: live.update(Text(without_controls(text)), refresh=True)

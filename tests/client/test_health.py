@@ -1,13 +1,16 @@
 """What `health` and `health --watch` show of agents, their downstreams and their model's provider."""
 
+import io
 import json
 import signal
 import time
 from collections.abc import Generator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, override
 
 import pytest
+from rich.console import Console
 
 from pallas_gateway.client import health as command
 from pallas_gateway.client.gateway_client import GatewayRefusedError, UnavailableError, UnreachableError
@@ -15,12 +18,14 @@ from pallas_gateway.client.health import (
     Asking,
     HealthAnswer,
     HealthAnswers,
+    HealthRow,
     NoAgentsError,
     ask_for_ever,
     print_answers,
     rows_of,
     with_last_errors,
 )
+from pallas_gateway.client.output import redrawn, table_lines
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.commands import Command, Program, started
 from tests.support.gateway import Agent, write_project
@@ -134,6 +139,22 @@ def test_the_last_error_stays_with_its_time_until_there_is_another() -> None:
     rounds = enumerate([well, sick, well, well])
     shown = [with_last_errors(rows, errors, f"12:00:0{second}")[0].error for second, rows in rounds]
     assert shown == ["", "no key", "no key (last at 12:00:01)", "no key (last at 12:00:01)"]
+
+
+def test_on_a_terminal_a_table_is_drawn_in_place_with_the_errors_beyond_its_edge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = io.StringIO()
+    monkeypatch.setattr("rich.console.Console", partial(Console, file=output, force_terminal=True, width=40))
+    rows = rows_of(answers(research={**SICK, "message": "[red]no[/red]\x1b[2J"}))
+    with redrawn() as draw:
+        assert draw is not None
+        for _ in range(2):
+            draw("\n".join(table_lines(*HealthRow._fields, rows=rows)))
+    text = output.getvalue()
+    assert "\x1b[1A" in text  # the cursor went up again
+    assert min(text.count("[red]no[/red]"), text.count("no answer within 3 s")) >= 2
+    assert "\x1b[2J" not in text
 
 
 class Rounds(Asking):
