@@ -1,6 +1,6 @@
 """The agents and the downstreams of `agents.example.yaml`: plain fast-agent modules, to try, to read and to copy.
 
-The gateway does not import them. They need no key: without one a scripted model answers (see `demo_model`).
+The gateway does not import them. They need no key: without one a scripted model answers (see `models`).
 """
 
 import os

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fast_agent import FastAgent
 
-from pallas_gateway.example.demo_model import example_model
+from pallas_gateway.example.models import example_model
 
 CONFIG = Path(__file__).with_name("fastagent.config.yaml")
 

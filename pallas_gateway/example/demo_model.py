@@ -1,4 +1,4 @@
-"""The model of the example's agents: a provider's if its key is set, else a scripted one without a key or a network.
+"""A scripted model to try the gateway without a key or a network.
 
 `decide` holds the rules:
 
@@ -12,7 +12,7 @@ As in fast-agent's `passthrough`, `***CALL_TOOL name {json}` calls that tool.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import override
 from uuid import uuid4
@@ -30,13 +30,6 @@ from mcp_types import CallToolRequest, CallToolRequestParams, ImageContent, Tool
 
 NAME = "pallas-demo"
 SPEC = f"fast-agent.{NAME}"
-# By the variable of the provider's key; the first one that is set is used.
-PROVIDER_MODELS = {
-    "ANTHROPIC_API_KEY": "anthropic.claude-sonnet-5-5",
-    "OPENAI_API_KEY": "responses.gpt-6.1-sol",
-}
-COMPATIBLE_MODEL = "openai.gpt-6.1-sol"
-"""A model of chat completions, which all OpenAI-compatible servers have, unlike the Responses API."""
 MOST_TOOL_USES = 4  # in one turn, however many questions a message asks
 CHARACTERS_PER_TOKEN = 4  # a rule of thumb for English
 
@@ -169,17 +162,6 @@ def _answer(text: str, situation: Situation) -> Decision:
 
 def _server(tool: str) -> str:
     return tool.rpartition("__")[0] or tool
-
-
-def example_model(environ: Mapping[str, str]) -> str:
-    """fast-agent's name of the model: `PALLAS_EXAMPLE_MODEL`, else by the keys that are set and not empty."""
-    register()
-    if chosen := environ.get("PALLAS_EXAMPLE_MODEL", "").strip():
-        return chosen
-    key = next((key for key in PROVIDER_MODELS if environ.get(key, "").strip()), None)
-    if key == "OPENAI_API_KEY" and environ.get("OPENAI_BASE_URL", "").strip():
-        return COMPATIBLE_MODEL
-    return SPEC if key is None else PROVIDER_MODELS[key]
 
 
 def register() -> None:

@@ -13,7 +13,7 @@ from fast_agent.mcp.prompt import Prompt
 from fast_agent.types import LlmStopReason, PromptMessageExtended
 from mcp_types import CallToolResult, TextContent, Tool
 
-from pallas_gateway.example import demo_model
+from pallas_gateway.example import demo_model, models
 from pallas_gateway.example.demo_model import Decision, DemoLLM, Situation, ToolOutput, ToolUse, decide
 
 LIBRARY = ("library__search", "library__now")
@@ -188,23 +188,23 @@ async def test_calls_the_tool_it_is_told_to_like_passthrough(make_llm: MakeLLM) 
     [
         ({}, "fast-agent.pallas-demo"),
         ({"ANTHROPIC_API_KEY": " ", "OPENAI_API_KEY": ""}, "fast-agent.pallas-demo"),
-        ({"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}, demo_model.PROVIDER_MODELS["ANTHROPIC_API_KEY"]),
-        ({"OPENAI_API_KEY": "k"}, demo_model.PROVIDER_MODELS["OPENAI_API_KEY"]),
-        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://local/v1"}, demo_model.COMPATIBLE_MODEL),
-        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": " "}, demo_model.PROVIDER_MODELS["OPENAI_API_KEY"]),
+        ({"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}, models.PROVIDER_MODELS["ANTHROPIC_API_KEY"]),
+        ({"OPENAI_API_KEY": "k"}, models.PROVIDER_MODELS["OPENAI_API_KEY"]),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://local/v1"}, models.COMPATIBLE_MODEL),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": " "}, models.PROVIDER_MODELS["OPENAI_API_KEY"]),
         ({"OPENAI_BASE_URL": "http://local/v1"}, "fast-agent.pallas-demo"),
         (
             {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://local/v1"},
-            demo_model.PROVIDER_MODELS["ANTHROPIC_API_KEY"],
+            models.PROVIDER_MODELS["ANTHROPIC_API_KEY"],
         ),
         ({"OPENAI_API_KEY": "k", "PALLAS_EXAMPLE_MODEL": "pallas-demo"}, "pallas-demo"),
     ],
 )
 def test_the_model_follows_from_the_environment(environ: dict[str, str], expected: str) -> None:
-    assert demo_model.example_model(environ) == expected
+    assert models.example_model(environ) == expected
 
 
-@pytest.mark.parametrize("spec", [demo_model.SPEC, demo_model.COMPATIBLE_MODEL, *demo_model.PROVIDER_MODELS.values()])
+@pytest.mark.parametrize("spec", [demo_model.SPEC, models.COMPATIBLE_MODEL, *models.PROVIDER_MODELS.values()])
 def test_fast_agent_knows_every_model_the_example_may_choose(spec: str) -> None:
     demo_model.register()
     resolved = ModelFactory.resolve_model_spec(spec)
