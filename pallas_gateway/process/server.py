@@ -117,7 +117,8 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             gateway.elsewhere.app = entrance
             listening = await stack.enter_async_context(_listening(entrance, listeners, gateway))
             await stack.enter_async_context(gateway.hosting(with_rounds=shared is None or shared.is_first))
-            tasks = await stack.enter_async_context(TaskOwner())
+            tasks = TaskOwner()
+            stack.push_async_callback(tasks.cancel_all)  # also where Ctrl-C ends the start
             tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
             if shared is None or shared.is_first:
                 tasks.spawn(_warn_of_prices(gateway), name="prices", report=True)

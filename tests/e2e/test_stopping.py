@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from pallas_gateway.process.reload import SwappableApp
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import McpClient, initialize_client, modern_client
-from tests.support.gateway import Agent, Limits, gateway_and_model
+from tests.support.gateway import Agent, Limits, gateway_and_model, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually, tick
@@ -121,3 +121,16 @@ async def test_the_wait_for_further_requests_ends_although_they_never_cease() ->
 
 
 async def no_event(*_: object) -> Any: ...
+
+
+async def test_a_gateway_that_is_cancelled_waits_for_nothing_that_does_not_end_by_itself(tmp_path: Path) -> None:
+    """As by Ctrl-C before `serve` handles signals."""
+    loop, took = asyncio.get_running_loop(), 60.0
+    with suppress(asyncio.CancelledError):  # also raised by the end of the block
+        async with running(write_project(tmp_path, {"solo": Agent()})):
+            [serving] = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "_serve"]
+            began = loop.time()
+            serving.cancel()
+            await asyncio.wait({serving})
+            took = loop.time() - began
+    assert took < 5  # by the loop's clock, which stands still while the machine does
