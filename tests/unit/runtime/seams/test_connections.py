@@ -22,6 +22,7 @@ from pallas_gateway.runtime.seams.connections import http_diagnostic_hooks, sse_
 
 class Person:
     modes: Collection[Mode] = ["form"]
+    client_may_leave = False
 
     async def put(self, question: Question) -> Answer:
         del question
