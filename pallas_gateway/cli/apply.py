@@ -14,9 +14,9 @@ import typer
 
 from pallas_gateway.cli.project import ConfigOption
 from pallas_gateway.client.address import gateway_url
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import problem, result
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
 from pallas_gateway.config.loading.loader import MISSING, check_deployment
 from pallas_gateway.config.problems import ConfigurationError

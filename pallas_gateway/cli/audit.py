@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from pallas_gateway.cli.project import ConfigOption, read_project
+from pallas_gateway.client.arguments import CommandError, UsageError
 from pallas_gateway.client.output import counted, problem, result
-from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.features.audit.chain import BEGIN, Head, head_before, tail_of_file
 from pallas_gateway.features.audit.sinks import STDOUT, SYSLOG

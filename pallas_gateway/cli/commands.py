@@ -29,7 +29,7 @@ from pallas_gateway.client.connect import connect
 from pallas_gateway.client.health import health
 from pallas_gateway.client.output import CANCELLED, problem
 from pallas_gateway.client.sign_in.command import login, logout
-from pallas_gateway.client.used import usage
+from pallas_gateway.client.usage import usage
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import typer
 
 from pallas_gateway.cli.project import ConfigOption, load_project
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.output import counted, result
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.errors import GatewayError
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.output import result
-from pallas_gateway.client.usage import UsageError
 
 _TEMPLATES = Path(__file__).with_name("new_project")
 _FILES = {

@@ -10,8 +10,8 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from pallas_gateway.cli.project import ConfigOption, read_project
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.output import problem, result, table
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.config.model.auth import StaticKeySettings
 from pallas_gateway.identity.static_keys import hash_of, new_key

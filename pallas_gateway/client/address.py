@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
 from pallas_gateway.config.loading.error_messages import located, validated

@@ -13,11 +13,7 @@ import typer
 
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.agent_client import AgentClient, CallResult
-from pallas_gateway.client.call_settings import PARAMS, SettingsOption, values_of, without_effect
-from pallas_gateway.client.gateway_client import BearerOption
-from pallas_gateway.client.output import CANCELLED, problem, result
-from pallas_gateway.client.progress_view import EventView, TerminalView, View, terminal_view
-from pallas_gateway.client.usage import (
+from pallas_gateway.client.arguments import (
     AnswersOption,
     ApproveOption,
     NoAskOption,
@@ -26,6 +22,10 @@ from pallas_gateway.client.usage import (
     message_text,
     read,
 )
+from pallas_gateway.client.call_settings import PARAMS, SettingsOption, values_of, without_effect
+from pallas_gateway.client.gateway_client import BearerOption
+from pallas_gateway.client.output import CANCELLED, problem, result
+from pallas_gateway.client.progress_view import EventView, TerminalView, View, terminal_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

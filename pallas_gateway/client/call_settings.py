@@ -14,7 +14,7 @@ import typer
 
 from pallas_gateway.calls.forms import misfit_of_field
 from pallas_gateway.calls.parameters import listed_names, schemas_by_name
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.config.model.parameters import parameter_name
 from pallas_gateway.config.problems import did_you_mean
 

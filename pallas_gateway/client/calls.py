@@ -15,10 +15,10 @@ import typer
 from pydantic import BaseModel, BeforeValidator, Field
 
 from pallas_gateway.client.address import UrlOption, gateway_url
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.gateway_api import ApiRefusedError, reading, request
 from pallas_gateway.client.gateway_client import BearerOption, UnavailableError, UnreachableError
 from pallas_gateway.client.output import counted, local_time, problem, redrawn, result, shown, table, table_lines
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 PATH = "/api/v1/calls"

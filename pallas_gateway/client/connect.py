@@ -17,6 +17,7 @@ import typer
 from pallas_gateway.calls.tool_names import accepted
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.agent_client import message_tool
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.gateway_client import (
     NOTHING_SHOWN,
     BearerOption,
@@ -26,7 +27,6 @@ from pallas_gateway.client.gateway_client import (
     find_agent,
 )
 from pallas_gateway.client.output import problem, result, table
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 
 _SOURCE = Path(__file__).parents[1] / "features" / "console" / "static" / "clients.json"

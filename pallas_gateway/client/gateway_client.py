@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from pallas_gateway.client.address import DEFAULT_URL, URL_VARIABLE
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.config.loading.cross_checks import slug
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.config.problems import did_you_mean

@@ -15,6 +15,7 @@ import typer
 
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.agent_client import health_document
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.gateway_client import (
     NOTHING_SHOWN,
     BearerOption,
@@ -28,7 +29,6 @@ from pallas_gateway.client.gateway_client import (
     find_agent,
 )
 from pallas_gateway.client.output import counted, local_time, redrawn, result, table, table_lines
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 NO_ACCESS = "no access"

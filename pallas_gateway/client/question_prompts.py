@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
+from pallas_gateway.client.arguments import CommandError, UsageError
 from pallas_gateway.client.form_fields import NO_WORDS, FormField, fields_in, harmless
 from pallas_gateway.client.gateway_client import GatewayRefusedError
 from pallas_gateway.client.output import problem
-from pallas_gateway.client.usage import CommandError, UsageError
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.client.address import DEFAULT_URL, gateway_url
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.arguments import UsageError
 from tests.support.commands import Command, Program
 from tests.support.listener import reserved_port
 

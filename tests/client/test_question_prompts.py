@@ -10,9 +10,9 @@ import pytest
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult, ListRootsRequest
 
 from pallas_gateway.client.agent_client import AgentClient, CallResult
+from pallas_gateway.client.arguments import CommandError, UsageError
 from pallas_gateway.client.gateway_client import GatewayRefusedError
 from pallas_gateway.client.question_prompts import Person, Read, person_for
-from pallas_gateway.client.usage import CommandError, UsageError
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, gateway_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.limits import LifeLimits, RuntimeLimits

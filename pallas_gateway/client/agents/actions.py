@@ -14,10 +14,10 @@ from pallas_gateway.client.agents import editing
 from pallas_gateway.client.agents.agents_api import DATABASE, PATH, AgentsClient, DefinedAgent, outcome
 from pallas_gateway.client.agents.applying import NOTHING, make, ordered, planned
 from pallas_gateway.client.agents.definitions import definitions_of, is_wanted, show_difference
+from pallas_gateway.client.arguments import UsageError, message_text
 from pallas_gateway.client.gateway_api import ApiRefusedError, request
 from pallas_gateway.client.gateway_client import NOTHING_SHOWN, RemoteAgent, fetch_agents, fetch_readiness
 from pallas_gateway.client.output import problem, result, shown, table
-from pallas_gateway.client.usage import UsageError, message_text
 from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.definitions import left_out_lines
 from pallas_gateway.config.yaml.editing import rendered

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from pallas_gateway.client.agents.definitions import body_of, definition_in
+from pallas_gateway.client.arguments import CommandError, UsageError
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask, reading
 from pallas_gateway.client.gateway_client import fetch_readiness
 from pallas_gateway.client.output import shown
-from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.yaml.editing import rendered
 from pallas_gateway.errors import GatewayError
 

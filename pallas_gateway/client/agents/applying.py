@@ -13,9 +13,9 @@ from typing import Any
 
 from pallas_gateway.client.agents.agents_api import CONFLICT, AgentsClient, DefinedAgent, NotRunningError, outcome
 from pallas_gateway.client.agents.definitions import definition_in, is_wanted, malformed, placed, show_difference
+from pallas_gateway.client.arguments import CommandError, UsageError
 from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.output import problem, result
-from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.definitions import AGENTS, DeclaredDefinitions, left_out_lines, same
 from pallas_gateway.config.yaml.editing import rendered

@@ -8,9 +8,9 @@ import typer
 
 from pallas_gateway.calls.parameters import schemas_by_name
 from pallas_gateway.client.address import UrlOption, gateway_url
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.call_settings import values_of
 from pallas_gateway.client.gateway_client import BearerOption
-from pallas_gateway.client.usage import UsageError
 
 if TYPE_CHECKING:
     from pallas_gateway.client.agents.actions import AgentActions

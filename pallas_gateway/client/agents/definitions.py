@@ -16,8 +16,8 @@ from pydantic.alias_generators import to_camel
 from rich.console import Console
 from rich.text import Text
 
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.output import problem, without_controls
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.definitions import AGENTS, DeclaredDefinitions, read_definitions
 

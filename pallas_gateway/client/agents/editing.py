@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from pallas_gateway.client.agents.agents_api import CONFLICT, AgentsClient, DefinedAgent, NotRunningError, outcome
 from pallas_gateway.client.agents.definitions import difference, malformed, placed
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.output import result, without_controls
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.definitions import AGENTS, DeclaredDefinitions, read_definitions, same
 from pallas_gateway.errors import GatewayError

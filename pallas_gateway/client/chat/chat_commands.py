@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from pallas_gateway.client.agent_client import health_document
+from pallas_gateway.client.arguments import UsageError, image_of
 from pallas_gateway.client.call_settings import (
     SYSTEM_PARAMETERS,
     described,
@@ -33,7 +34,6 @@ from pallas_gateway.client.chat.chat_turns import (
 from pallas_gateway.client.gateway_api import fetch_server_tools
 from pallas_gateway.client.health import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, one_line, table
-from pallas_gateway.client.usage import UsageError, image_of
 from pallas_gateway.config.problems import nearest, suggesting
 
 if TYPE_CHECKING:

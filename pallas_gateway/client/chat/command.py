@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from pallas_gateway.client.address import UrlOption, gateway_url
+from pallas_gateway.client.arguments import AnswersOption, ApproveOption, NoAskOption, UsageError, message_text
 from pallas_gateway.client.call_settings import SettingsOption
 from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import CANCELLED, problem
-from pallas_gateway.client.usage import AnswersOption, ApproveOption, NoAskOption, UsageError, message_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.call_settings import without_effect
 from pallas_gateway.client.chat.chat_turns import place_of
 from pallas_gateway.client.output import counted
-from pallas_gateway.client.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, override
 from urllib.parse import quote
 
+from pallas_gateway.client.arguments import CommandError
 from pallas_gateway.client.chat.chat_turns import ChatExchange, ChatThread
 from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, sendable_text
 from pallas_gateway.client.gateway_api import ApiRefusedError, BrokenOffError, ask, events
 from pallas_gateway.client.output import without_controls
-from pallas_gateway.client.usage import CommandError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:

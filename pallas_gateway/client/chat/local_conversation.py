@@ -10,11 +10,11 @@ from secrets import token_hex
 from typing import override
 
 from pallas_gateway.client.agent_client import CallResult
+from pallas_gateway.client.arguments import CommandError
 from pallas_gateway.client.chat.chat_files import ChatFiles, StoreError
 from pallas_gateway.client.chat.chat_turns import NO_ANSWER, Chat, ChatExchange, ChatThread, rows_of, trimmed
 from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, sendable_text
 from pallas_gateway.client.output import CANCELLED, without_controls
-from pallas_gateway.client.usage import CommandError
 
 
 @dataclass(kw_only=True)

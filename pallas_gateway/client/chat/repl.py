@@ -17,6 +17,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from pallas_gateway.client.agent_client import AgentClient
+from pallas_gateway.client.arguments import UsageError, image_of
 from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, values_of
 from pallas_gateway.client.chat.chat_commands import COMMANDS, go_on, read, resume, thread_name
 from pallas_gateway.client.chat.chat_files import ChatFiles, StoreError, import_older, older_path
@@ -27,7 +28,6 @@ from pallas_gateway.client.chat.screen import Screen
 from pallas_gateway.client.output import CANCELLED, counted, problem
 from pallas_gateway.client.private_files import state_folder
 from pallas_gateway.client.question_prompts import person_for
-from pallas_gateway.client.usage import UsageError, image_of
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:

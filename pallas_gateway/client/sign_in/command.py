@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from pallas_gateway.client.address import UrlOption, gateway_url
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.output import CANCELLED, problem
-from pallas_gateway.client.usage import UsageError
 
 
 def login(

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pallas_gateway.client.arguments import CommandError, UsageError
 from pallas_gateway.client.gateway_client import UnreachableError, fetch_sign_in, is_same_place
 from pallas_gateway.client.output import problem, result
 from pallas_gateway.client.sign_in import browser
@@ -23,7 +24,6 @@ from pallas_gateway.client.sign_in.authorization_server import (
     login_of,
 )
 from pallas_gateway.client.sign_in.logins import Login, Logins, gateway_key
-from pallas_gateway.client.usage import CommandError, UsageError
 from pallas_gateway.config.model.values import AuthorizationUrl, Text, is_loopback
 
 

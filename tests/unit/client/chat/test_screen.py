@@ -8,11 +8,11 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
+from pallas_gateway.client.arguments import UsageError
 from pallas_gateway.client.call_settings import offered_by, value_of
 from pallas_gateway.client.chat.chat_commands import path_and_text, read
 from pallas_gateway.client.chat.repl import Choices
 from pallas_gateway.client.chat.screen import LineBreaks, Screen
-from pallas_gateway.client.usage import UsageError
 
 
 class Terminal(io.StringIO):

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from pallas_gateway.client.arguments import CommandError
 from pallas_gateway.client.sign_in import signing
 from pallas_gateway.client.sign_in.authorization_server import AuthorizationServer, Metadata, OAuthError, Offer
 from pallas_gateway.client.sign_in.signing import sign_in_by_code
-from pallas_gateway.client.usage import CommandError
 
 
 class DiscoveredError(Exception):

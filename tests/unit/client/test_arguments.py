@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.calls.conversation import checked_images
-from pallas_gateway.client.usage import image_of
+from pallas_gateway.client.arguments import image_of
 from pallas_gateway.tasks import at_once
 
 
