@@ -19,7 +19,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "cli": ("cli",),
     "client": ("client",),
     "composition": ("e2e/test_features.py", "e2e/test_modes.py"),
-    "config": ("cli/test_check.py", "cli/test_project.py", "unit/test_pages.py"),
+    "config": ("cli/test_check.py", "cli/test_project.py", "e2e/test_features.py", "unit/test_pages.py"),
     "core": (
         *("e2e/test_main_job.py", "e2e/test_lives.py", "e2e/test_peers.py", "e2e/test_load.py"),
         *("e2e/test_end_of_a_call.py", "e2e/test_refused_calls.py"),
@@ -53,7 +53,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "features/threads": ("threads/test_store.py", "e2e/test_threads.py"),
     "features/pages": ("e2e/test_front_page.py",),
     "features/tries": ("e2e/test_agents_try.py",),
-    "features/usage": ("e2e/test_usage.py", "threads/test_stored_usage.py"),
+    "features/usage": ("*/test_usage.py", "threads/test_stored_usage.py", "e2e/test_documented_answers.py"),
     "identity": ("e2e/test_identity.py", "e2e/test_protected_surface.py"),
     "process": ("e2e/test_connections.py", "e2e/test_reload.py", "cli/test_serve.py"),
     "process/workers": ("e2e/test_workers.py", "unit/process/workers"),

@@ -94,8 +94,10 @@ def quick(base: str | None) -> int:
         print(f"No test belongs to what differs from {base_commit(base)[:8]}; --base COMMIT compares with another.")
         return 0
     code = _pytest("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--tier", "test", *kept)
-    for file in left_out:
-        print(f"left out: {file}, about {costs.get(file, UNKNOWN_SECONDS):.0f} s of CPU")
+    if left_out:
+        dearest = sorted(left_out, key=lambda file: -costs.get(file, UNKNOWN_SECONDS))
+        seconds = sum(costs.get(file, UNKNOWN_SECONDS) for file in left_out)
+        print(f"left out: {len(left_out)} files with {seconds:.0f} s of CPU, such as {', '.join(dearest[:5])}")
     print("left out: all other tests; `make test` runs them")
     return code
 
