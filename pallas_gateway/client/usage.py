@@ -57,9 +57,9 @@ def usage(
             tables, notes = _of_days(document, days, by)
         else:
             of_all = (added,) if added in {"caller", "agent"} else ("caller", "agent")
-            why = "no days are stored (gateway.database, gateway.usage_days)" if days else "--days 1 shows all of today"
+            why = "no days are stored" if days else "--days 1 shows all of today"
             tables, notes = _of_now(document, of_all)
-            notes.append(f"Counted since the gateway started, also for today; {why}.")
+            notes.append(f"Counted since the start, also for today; {why} (needs gateway.database, usage_days).")
     if any(cell.startswith("~") for *_, lines in tables for line in lines for cell in line):
         notes.append("~: estimated, because the provider sent no usage.")
     for heading, columns, lines in tables:

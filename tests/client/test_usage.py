@@ -12,7 +12,7 @@ from tests.support.odd_server import odd_server
 HOSTILE = "key:\x1b[31mci\u202e\nroot  key:ops" + "x" * 100_000
 
 
-SINCE = "Counted since the gateway started, also for today; --days 1 shows all of today.\n"
+SINCE = "Counted since the start, also for today; --days 1 shows all of today (needs gateway.database, usage_days).\n"
 
 
 def row(agent: str, calls: int, *, estimated: int = 0, cost: float | None = None, **more: Any) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_what_was_counted_since_a_restart_today_is_not_called_that_of_the_day(ru
     with odd_server({"GET": (200, began)}) as server:
         ran = run("usage", "--days", "7", "--url", server.url)
     assert ran.out.startswith("key:ci since 2026-11-24T19:12:57Z\n")
-    assert "started, also for today; no days are stored (gateway.database" in ran.err
+    assert "start, also for today; no days are stored (needs gateway.database" in ran.err
 
 
 def test_without_stored_days_the_sums_of_all_are_shown_as_they_were_asked_for(run: Command) -> None:
